@@ -1,0 +1,35 @@
+"""ElasticBERT (Liu et al., 2022): BERT pre-trained with an exit, and so a pooler, after every layer."""
+
+from __future__ import annotations
+
+from transformers import AutoConfig, BertConfig
+
+from offramp.backbones.bert import BertBackbone
+
+
+class ElasticBertConfig(BertConfig):
+    """`config.json` of `fnlp/elasticbert-*`, which stock transformers does not know.
+
+    `num_output_layers` exits sit on the last layers of the `num_hidden_layers` kept ones; `max_output_layers` is the
+    depth of the pre-trained stack. The released base and large models have `layer_norm_eps` 1e-8.
+    """
+
+    model_type = "elasticbert"
+
+    max_output_layers: int = 12
+    num_output_layers: int = 12
+
+
+class ElasticBertBackbone(BertBackbone):
+    """BERT's layers; the checkpoint brings one pre-trained pooler for each of them."""
+
+    family = "elasticbert"
+    config_class = ElasticBertConfig
+    prefix = "elasticbert."
+
+    @staticmethod
+    def pretrained_pooler(layer: int) -> str:
+        return f"encoder.pooler.{layer - 1}.dense"
+
+
+AutoConfig.register("elasticbert", ElasticBertConfig, exist_ok=True)

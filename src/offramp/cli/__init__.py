@@ -1,0 +1,24 @@
+"""The `offramp` command. One file a command; every file here is found by itself."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+
+from offramp.cli.app import app
+from offramp.discovery import import_all
+from offramp.errors import OfframpError
+
+import_all(__name__, __path__)
+
+
+def main() -> None:
+    """Run a command; a mistake of the user's is one line on stderr and exit status 2, never a traceback."""
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    try:
+        app()
+    except OfframpError as error:
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,49 @@
+"""`offramp.convert`: any checkpoint we can open, written as an offramp folder."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import read_checkpoint
+from offramp.interop.dialect import Model
+from offramp.interop.loading import load
+from offramp.interop.vocabulary import find_tokenizer
+
+
+def convert(source: str | Path, destination: str | Path, *, overwrite: bool = False, **options: Any) -> Model:
+    """Open `source` with `offramp.load(source, **options)` and write it, with its tokenizer, to `destination`.
+
+    The folder appears whole or not at all; an existing one is replaced only with `overwrite`.
+    """
+    destination = Path(destination)
+    if destination.exists() and not destination.is_dir():
+        raise OfframpError(f"{destination} is a file: name a folder")
+    if destination.exists() and any(destination.iterdir()) and not overwrite:
+        raise OfframpError(f"{destination} exists and is not empty: name another folder, or allow overwriting")
+    checkpoint = read_checkpoint(source, options.pop("revision", None))
+    model = load(checkpoint, **options)
+    tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
+    destination.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=destination.parent, prefix=f".{destination.name}-") as scratch:
+        written = Path(scratch) / "new"
+        model.save_pretrained(written)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(written)
+        _swap(written, destination, Path(scratch) / "old")
+    return model
+
+
+def _swap(written: Path, destination: Path, aside: Path) -> None:
+    """Put the new folder in its place; if that fails, the old one is back where it was."""
+    if not destination.exists():
+        written.rename(destination)
+        return
+    destination.rename(aside)
+    try:
+        written.rename(destination)
+    except OSError:
+        aside.rename(destination)
+        raise

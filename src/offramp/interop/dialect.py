@@ -1,0 +1,112 @@
+"""A dialect is how one program names and lays out a checkpoint; a translation says what that is in our terms."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from transformers import PreTrainedConfig
+
+from offramp.backbones import Backbone
+from offramp.backbones.base import REGISTRY
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import Checkpoint
+from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+
+Model = MultiExitForSequenceClassification | MultiExitForQuestionAnswering
+
+ENCODER = "backbone.model."
+"""What our names of the encoder's weights start with; what follows is Hugging Face's own name."""
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the caller asks for where a checkpoint leaves it open."""
+
+    num_labels: int | None = None
+    span: bool = False
+    legacy_last_exit: bool = False
+    exit_options: dict[str, Any] = field(default_factory=dict)
+    """Settings of `MultiExitConfig`, for exits that the checkpoint does not have yet."""
+
+
+@dataclass(frozen=True)
+class Translation:
+    """How to build a model from a checkpoint."""
+
+    config: MultiExitConfig
+    source: Callable[[str], str | None]
+    """Given our name of a weight, the checkpoint's; None if the weight is new and starts from scratch."""
+    ignored: str = r"$^"
+    """Pattern of the checkpoint's names that are knowingly left behind."""
+    model_class: type[Model] = MultiExitForSequenceClassification
+
+
+class Dialect(Protocol):
+    """A module of this package that reads one program's checkpoints."""
+
+    def recognises(self, checkpoint: Checkpoint) -> bool: ...
+
+    def translate(self, checkpoint: Checkpoint, wishes: Wishes) -> Translation: ...
+
+
+def family_by_prefix(checkpoint: Checkpoint) -> type[Backbone]:
+    """The backbone of a checkpoint whose config.json does not say: the names of its weights do."""
+    for backbone in REGISTRY.values():
+        if f"{backbone.prefix}embeddings.word_embeddings.weight" in checkpoint.tensors:
+            return backbone
+    raise OfframpError(f"{checkpoint.weights}: no known encoder in it (looked for {', '.join(sorted(REGISTRY))})")
+
+
+def encoder_prefix(checkpoint: Checkpoint, backbone: type[Backbone]) -> str:
+    """`bert.` or the like where the encoder lies beside a head, nothing where it was saved alone."""
+    return backbone.prefix if checkpoint.has(re.escape(backbone.prefix)) else ""
+
+
+def backbone_config(checkpoint: Checkpoint, backbone: type[Backbone]) -> PreTrainedConfig:
+    """The encoder's part of a config.json that may hold much else."""
+    known = {f.name for f in dataclasses.fields(backbone.config_class)} - {"id2label", "label2id", "architectures"}
+    settings = {
+        key: value for key, value in checkpoint.config.items() if key in known and key != "transformers_version"
+    }
+    return backbone.config_class(**settings)
+
+
+def label_options(checkpoint: Checkpoint, outputs: int) -> dict[str, Any]:
+    """Label names from config.json where they fit the classifier, else just their number."""
+    names = checkpoint.config.get("id2label") or {}
+    if len(names) != outputs:
+        return {"num_labels": outputs}
+    id2label = {int(number): str(name) for number, name in names.items()}
+    return {"id2label": id2label, "label2id": {name: number for number, name in id2label.items()}}
+
+
+def rows(checkpoint: Checkpoint, name: str) -> int:
+    """Number of outputs of a linear layer in the checkpoint."""
+    if name not in checkpoint.tensors:
+        raise OfframpError(f"{checkpoint.weights}: weight {name} is missing")
+    return int(checkpoint.tensors[name].shape[0])
+
+
+def split_exit_name(name: str) -> tuple[str, int, str]:
+    """`exits.poolers.3.weight` to (`poolers`, 3, `weight`)."""
+    _, kind, number, which = name.split(".")
+    return kind, int(number), which
+
+
+def source_of(
+    prefix: str, poolers: Sequence[str | None], classifiers: Sequence[str | None]
+) -> Callable[[str], str | None]:
+    """Names for the usual layout: an encoder under a prefix, and a linear layer for each pooler and classifier."""
+
+    def source(name: str) -> str | None:
+        if name.startswith(ENCODER):
+            return prefix + name.removeprefix(ENCODER)
+        kind, number, which = split_exit_name(name)
+        linear = (poolers if kind == "poolers" else classifiers)[number]
+        return None if linear is None else f"{linear}.{which}"
+
+    return source

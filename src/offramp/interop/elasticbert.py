@@ -1,0 +1,56 @@
+"""ElasticBERT checkpoints: the released pre-trained ones, and fine-tuned static (one exit) and dynamic (all exits)."""
+
+from __future__ import annotations
+
+import re
+
+from offramp.backbones import ElasticBertBackbone
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import CONFIG, Checkpoint
+from offramp.interop.dialect import (
+    Translation,
+    Wishes,
+    backbone_config,
+    encoder_prefix,
+    label_options,
+    rows,
+    source_of,
+)
+from offramp.models import MultiExitConfig
+
+UNUSED = r"predictions\.|sop_classifier\.|.*position_ids$"
+
+
+def recognises(checkpoint: Checkpoint) -> bool:
+    return checkpoint.config.get("model_type") == "elasticbert" or checkpoint.has(
+        r"(elasticbert\.)?encoder\.pooler\.\d"
+    )
+
+
+def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
+    """The last `num_output_layers` layers have an exit; pooler i belongs to layer i + 1."""
+    encoder = backbone_config(checkpoint, ElasticBertBackbone)
+    depth, exits = encoder.num_hidden_layers, encoder.num_output_layers
+    if not 1 <= exits <= depth:
+        raise OfframpError(
+            f"{checkpoint.folder / CONFIG}: num_output_layers is {exits}, but num_hidden_layers is {depth}: "
+            "more exits than layers"
+        )
+    prefix = encoder_prefix(checkpoint, ElasticBertBackbone)
+    layers = range(depth - exits + 1, depth + 1)
+    trained: list[str | None]
+    if checkpoint.has(re.escape("classifiers.")):
+        trained = [f"classifiers.{i}" for i in range(exits)]
+    elif checkpoint.has(re.escape("classifier.")):
+        trained = ["classifier"]
+    else:
+        trained = [None] * exits
+    outputs = rows(checkpoint, f"{trained[0]}.weight") if trained[0] else wishes.num_labels or 2
+    if wishes.num_labels not in (None, outputs):
+        trained, outputs = [None] * exits, wishes.num_labels or 2
+    options = {"exit_dropout": encoder.hidden_dropout_prob} | (wishes.exit_options if trained[0] is None else {})
+    config = MultiExitConfig(
+        backbone_config=encoder, exit_layers=list(layers), **options, **label_options(checkpoint, outputs)
+    )
+    poolers = [f"{prefix}{ElasticBertBackbone.pretrained_pooler(layer)}" for layer in layers]
+    return Translation(config, source_of(prefix, poolers, trained), ignored=UNUSED)

@@ -1,0 +1,71 @@
+"""Hugging Face checkpoints: an encoder alone, with its pre-training heads, or fine-tuned with one head on top."""
+
+from __future__ import annotations
+
+from offramp.backbones.base import REGISTRY
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import CONFIG, Checkpoint
+from offramp.interop.dialect import (
+    Translation,
+    Wishes,
+    backbone_config,
+    encoder_prefix,
+    label_options,
+    rows,
+    source_of,
+)
+from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+
+UNUSED = r"cls\.|lm_head\.|predictions\.|sop_classifier\.|classifier\.|qa_outputs\.|.*position_ids$|.*token_type_ids$"
+
+
+def recognises(checkpoint: Checkpoint) -> bool:
+    return "model_type" in checkpoint.config
+
+
+def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
+    """Poolers start from the pre-trained one; a fine-tuned head becomes the last exit, other classifiers are new."""
+    family = checkpoint.config["model_type"]
+    if family not in REGISTRY:
+        known = ", ".join(sorted(REGISTRY))
+        raise OfframpError(f"{checkpoint.folder / CONFIG}: model_type {family!r} is not supported; use one of {known}")
+    backbone = REGISTRY[family]
+    encoder = backbone_config(checkpoint, backbone)
+    depth, prefix = encoder.num_hidden_layers, encoder_prefix(checkpoint, backbone)
+    span = wishes.span or _made_for(checkpoint, "QuestionAnswering")
+
+    pooler, head = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth)), _head(checkpoint, span)
+    if head and wishes.num_labels not in (None, rows(checkpoint, f"{head}.weight")):
+        head = None
+    outputs = rows(checkpoint, f"{head}.weight") if head else wishes.num_labels or 2
+    options = {"poolers": 0} if span else {}
+    config = MultiExitConfig(
+        backbone_config=encoder, **(options | wishes.exit_options), **label_options(checkpoint, outputs)
+    )
+    last = config.classifiers[-1]
+    return Translation(
+        config,
+        source_of(prefix, [pooler] * depth, [head if k == last else None for k in range(depth)]),
+        ignored=UNUSED + rf"|{prefix}pooler\.",
+        model_class=MultiExitForQuestionAnswering if span else MultiExitForSequenceClassification,
+    )
+
+
+def _made_for(checkpoint: Checkpoint, task: str) -> bool:
+    return any(name.endswith(f"For{task}") for name in checkpoint.config.get("architectures") or [])
+
+
+def _pooler(checkpoint: Checkpoint, pretrained: str) -> str | None:
+    """RoBERTa's classification head begins with what is a pooler elsewhere; it is fine-tuned, so it comes first."""
+    candidates = ("classifier.dense", pretrained)
+    return next((name for name in candidates if f"{name}.weight" in checkpoint.tensors), None)
+
+
+def _head(checkpoint: Checkpoint, span: bool) -> str | None:
+    if span:
+        candidates: tuple[str, ...] = ("qa_outputs",)
+    elif checkpoint.config.get("architectures") and not _made_for(checkpoint, "SequenceClassification"):
+        candidates = ()
+    else:
+        candidates = ("classifier.out_proj", "classifier")
+    return next((name for name in candidates if f"{name}.weight" in checkpoint.tensors), None)

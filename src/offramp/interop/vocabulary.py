@@ -1,0 +1,60 @@
+"""A checkpoint's tokenizer: does it fit the model, and bring it along on conversion."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import AlbertTokenizer, AutoTokenizer, BertTokenizer, RobertaTokenizer
+
+from offramp.errors import OfframpError
+
+TOKENIZERS: dict[str, Any] = {
+    "bert": BertTokenizer,
+    "elasticbert": BertTokenizer,
+    "roberta": RobertaTokenizer,
+    "albert": AlbertTokenizer,
+}
+GOOGLE_PIECES = "30k-clean.model"
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", GOOGLE_PIECES)
+
+
+def check_vocabulary(folder: Path, vocab_size: int) -> None:
+    """Refuse a tokenizer that knows tokens the model has no embedding for."""
+    for name in ("tokenizer.json", "vocab.txt", "vocab.json"):
+        path = folder / name
+        tokens = _count_tokens(path) if path.is_file() else 0
+        if tokens > vocab_size:
+            raise OfframpError(
+                f"{path} has {tokens} tokens, but the model's vocabulary is {vocab_size}: it belongs to another model"
+            )
+
+
+def _count_tokens(path: Path) -> int:
+    if path.suffix == ".txt":
+        return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if line)
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        vocabulary = data["model"]["vocab"] if path.name == "tokenizer.json" else data
+        added = [token["id"] + 1 for token in data.get("added_tokens", [])] if path.name == "tokenizer.json" else []
+    except (ValueError, KeyError, TypeError) as error:
+        raise OfframpError(f"{path} is not a tokenizer file ({error}); copy the model again") from error
+    return max([len(vocabulary), *map(int, added)])
+
+
+def find_tokenizer(folder: Path, family: str) -> Any | None:
+    """The tokenizer that lies in a checkpoint folder, or None where there is none."""
+    present = [name for name in FILES if (folder / name).is_file()]
+    if not present:
+        return None
+    settings = folder / "tokenizer_config.json"
+    try:
+        if settings.is_file() and "tokenizer_class" in json.loads(settings.read_text(encoding="utf-8")):
+            return AutoTokenizer.from_pretrained(folder)
+        if GOOGLE_PIECES in present and "spiece.model" not in present:
+            return AlbertTokenizer.from_pretrained(folder, vocab_file=str(folder / GOOGLE_PIECES))
+        return TOKENIZERS[family].from_pretrained(folder)
+    except (OSError, ValueError, TypeError) as error:
+        gist = " ".join(str(error).split())[:160]
+        raise OfframpError(f"{folder}: the tokenizer files cannot be read ({gist})") from error

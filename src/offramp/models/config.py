@@ -1,0 +1,177 @@
+"""Configuration of the multi-exit model: a backbone's own configuration and where and how it can be left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from transformers import AutoConfig, PreTrainedConfig
+
+from offramp.backbones import backbone_class
+from offramp.errors import OfframpError
+
+POOLINGS = ("first", "mean", "max")
+
+
+class MultiExitConfig(PreTrainedConfig):
+    """A backbone and its exits.
+
+    Args:
+        backbone_config: configuration (or its dict) of a BERT, RoBERTa, ALBERT or ElasticBERT encoder.
+        exit_layers: layer (1-based) of each exit, in the order they are tried; the last is the model's full-depth
+            answer. Default: one after every layer.
+        poolers: for each exit, the number of the pooler it uses; or how many poolers there are, each serving a run of
+            neighbouring exits (1 = one for all, 0 = none: the pooled vector goes straight to the classifier).
+            Default: each exit its own.
+        classifiers: the same for the linear classifiers.
+        pooling: what the pooler sees of a layer's output: `first` token, `mean`, `max`, or a sum such as `first+mean`.
+        pool_padding: let mean and max run over padding too, as ELBERT's released code does.
+        pooler_size: width of the poolers; default: the backbone's.
+        exit_dropout: dropout before each classifier while training; default: the backbone's own classifier dropout.
+        learned_loss_weights: the model carries ELBERT's trained loss weights.
+    """
+
+    model_type = "offramp"
+    sub_configs = {"backbone_config": AutoConfig}
+    has_no_defaults_at_init = True
+
+    # None (and for poolers and classifiers a number) only until __post_init__ has filled it in.
+    backbone_config: Any = None
+    exit_layers: Any = None
+    poolers: Any = None
+    classifiers: Any = None
+    pooling: str = "first"
+    pool_padding: bool = False
+    pooler_size: Any = None
+    exit_dropout: Any = None
+    learned_loss_weights: bool = False
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.backbone_config = as_config(self.backbone_config)
+        if self.exit_layers is None:
+            self.exit_layers = list(range(1, self.num_hidden_layers + 1))
+        self.exit_layers = [int(layer) for layer in self.exit_layers]
+        self.poolers = spread(self.poolers, len(self.exit_layers), "poolers")
+        self.classifiers = spread(self.classifiers, len(self.exit_layers), "classifiers")
+        if self.pooler_size is None:
+            self.pooler_size = self.hidden_size
+        if self.exit_dropout is None:
+            self.exit_dropout = classifier_dropout(self.backbone_config)
+        super().__post_init__(**kwargs)
+        self.check()
+
+    def check(self) -> None:
+        """Refuse what cannot be built, before any weight is made."""
+        layers, depth = self.exit_layers, self.num_hidden_layers
+        if not layers:
+            raise OfframpError("a model needs at least one exit: exit_layers is empty")
+        if layers != sorted(layers) or layers[0] < 1:
+            raise OfframpError(f"exit_layers must be ascending and start at 1 or later, not {layers}")
+        if layers[-1] > depth:
+            raise OfframpError(
+                f"exit after layer {layers[-1]}, but the backbone has {depth} layers: more exits than layers"
+            )
+        if layers[-1] != depth:
+            raise OfframpError(
+                f"the last exit is after layer {layers[-1]} of {depth}: add {depth} to exit_layers, or load with "
+                f"layers={layers[-1]} so that nothing is computed in vain"
+            )
+        unknown = [part for part in self.pooling.split("+") if part not in POOLINGS]
+        if unknown:
+            raise OfframpError(f"pooling {self.pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
+        if self.poolers == [] and self.pooler_size != self.hidden_size:
+            raise OfframpError("pooler_size needs poolers: without them the classifiers see the backbone's width")
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return int(self.backbone_config.num_hidden_layers)
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.backbone_config.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        return int(self.backbone_config.vocab_size)
+
+    @property
+    def initializer_range(self) -> float:
+        return float(self.backbone_config.initializer_range)
+
+    @property
+    def num_exits(self) -> int:
+        return len(self.exit_layers)
+
+    def keep(self, layers: int | None = None, exits: Sequence[int] | str | None = None) -> None:
+        """Cut the backbone after `layers` layers and keep the exits at the layers in `exits` (or "all", or "last").
+
+        Poolers and classifiers keep their numbers, so the remaining weights keep their names.
+        """
+        if layers is not None:
+            if not 1 <= layers <= self.num_hidden_layers:
+                raise OfframpError(f"cannot keep {layers} layers: the backbone has {self.num_hidden_layers}")
+            self.backbone_config = backbone_class(self.backbone_config).truncated(self.backbone_config, layers)
+        depth = self.num_hidden_layers
+        wanted = _wanted_exits(exits, self.exit_layers, depth)
+        kept = [i for i, layer in enumerate(self.exit_layers) if layer in wanted]
+        if exits == "last":
+            kept = kept[-1:]
+        self.exit_layers = [self.exit_layers[i] for i in kept]
+        self.poolers = [self.poolers[i] for i in kept] if self.poolers else []
+        self.classifiers = [self.classifiers[i] for i in kept]
+        self.check()
+
+
+def _wanted_exits(exits: Sequence[int] | str | None, available: list[int], depth: int) -> set[int]:
+    if exits is None or exits == "all":
+        wanted = {layer for layer in available if layer <= depth}
+    elif exits == "last":
+        wanted = {depth}
+    elif isinstance(exits, str):
+        raise OfframpError(f"exits={exits!r}: use 'all', 'last' or a list of layers such as [3, 6, 12]")
+    else:
+        wanted = set(exits)
+    missing = sorted((wanted | {depth}) - set(available))
+    if missing:
+        raise OfframpError(
+            f"no exit after layer {missing[0]} (the model has exits after {available}); choose among these"
+        )
+    return wanted
+
+
+def as_config(config: Any) -> PreTrainedConfig:
+    """A backbone configuration from itself or its dict."""
+    if isinstance(config, PreTrainedConfig):
+        backbone_class(config)
+        return config
+    if not isinstance(config, dict) or "model_type" not in config:
+        raise OfframpError("backbone_config must be a Hugging Face configuration, or its dict with a model_type")
+    known = AutoConfig.for_model(config["model_type"], **{k: v for k, v in config.items() if k != "model_type"})
+    backbone_class(known)
+    return known
+
+
+def spread(sharing: int | Sequence[int] | None, exits: int, what: str) -> list[int]:
+    """For each exit the number of its pooler (or classifier): n of them serve n even runs of neighbouring exits."""
+    if sharing is None:
+        return list(range(exits))
+    if isinstance(sharing, int):
+        if sharing > exits:
+            raise OfframpError(f"{sharing} {what} for {exits} exits: at most one each")
+        return [exit * sharing // exits for exit in range(exits)] if sharing else []
+    numbers = [int(number) for number in sharing]
+    if numbers and len(numbers) != exits:
+        raise OfframpError(f"{what} names {len(numbers)} exits, but the model has {exits}")
+    return numbers
+
+
+def classifier_dropout(config: PreTrainedConfig) -> float:
+    """The dropout a Hugging Face classifier on this backbone would use."""
+    for field in ("classifier_dropout", "classifier_dropout_prob", "hidden_dropout_prob"):
+        value = getattr(config, field, None)
+        if value is not None:
+            return float(value)
+    return 0.0
+
+
+AutoConfig.register("offramp", MultiExitConfig, exist_ok=True)

@@ -1,0 +1,66 @@
+"""Exits: the small heads that can answer after a layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from offramp.models.config import MultiExitConfig
+
+
+class Exits(nn.Module):
+    """Every exit of a model: pooling, then (where there is one) a tanh pooler, dropout and a linear classifier.
+
+        z_i = W_c(i) · dropout(tanh(W_p(i) · pool(h_i) + b_p(i))) + b_c(i)
+
+    p(i) and c(i) say which pooler and classifier exit i uses, so that exits can have their own or share them.
+    For spans there is no pooling: pooler and classifier see each token.
+    """
+
+    def __init__(self, config: MultiExitConfig, outputs: int, each_token: bool) -> None:
+        super().__init__()
+        self.layers = tuple(config.exit_layers)
+        self.pooler_of = tuple(config.poolers)
+        self.classifier_of = tuple(config.classifiers)
+        self.pooling = tuple(config.pooling.split("+"))
+        self.pool_padding = config.pool_padding
+        self.each_token = each_token
+        hidden, width = config.hidden_size, config.pooler_size
+        self.poolers = nn.ModuleDict({str(k): nn.Linear(hidden, width) for k in sorted(set(self.pooler_of))})
+        self.classifiers = nn.ModuleDict({str(k): nn.Linear(width, outputs) for k in sorted(set(self.classifier_of))})
+        self.dropout = nn.Dropout(config.exit_dropout)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def forward(self, exit: int, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """Logits of exit `exit` (0-based) from its layer's output: (B, T, H) to (B, C), or (B, T, C) by token."""
+        pooled = hidden if self.each_token else self.pool(hidden, attention_mask)  # (B, H) or (B, T, H)
+        if self.pooler_of:
+            pooled = torch.tanh(self.poolers[str(self.pooler_of[exit])](pooled))
+        logits: Tensor = self.classifiers[str(self.classifier_of[exit])](self.dropout(pooled))
+        if self.each_token:
+            # Padding can be no answer, and must not change the probabilities of what can.
+            logits = logits.masked_fill(attention_mask.unsqueeze(-1) == 0, torch.finfo(logits.dtype).min)
+        return logits
+
+    def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """One vector for each sample: (B, T, H) to (B, H)."""
+        real = torch.ones_like(attention_mask) if self.pool_padding else attention_mask
+        real = real.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
+        pooled = torch.zeros_like(hidden[:, 0])
+        for kind in self.pooling:
+            if kind == "first":
+                pooled = pooled + hidden[:, 0]
+            elif kind == "mean":
+                pooled = pooled + (hidden * real).sum(1) / real.sum(1)
+            else:
+                pooled = pooled + hidden.masked_fill(real == 0, -torch.inf).amax(1)
+        return pooled
+
+    def parameters_of(self, exit: int) -> set[nn.Parameter]:
+        """What exit number `exit` (0-based) is made of."""
+        own = set(self.classifiers[str(self.classifier_of[exit])].parameters())
+        if self.pooler_of:
+            own |= set(self.poolers[str(self.pooler_of[exit])].parameters())
+        return own

@@ -1,0 +1,249 @@
+"""The multi-exit model, on Hugging Face conventions: `from_pretrained`, `save_pretrained`, Auto classes, pipelines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    AutoModel,
+    AutoModelForQuestionAnswering,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.utils.generic import ModelOutput
+
+from offramp.backbones import Backbone, from_config
+from offramp.errors import OfframpError
+from offramp.models.batch import check_batch
+from offramp.models.config import MultiExitConfig
+from offramp.models.early_exit import Answer, answer
+from offramp.models.exits import Exits
+from offramp.models.loading import checked_from_pretrained
+from offramp.models.objectives import Classification, Objective, Regression, Span
+from offramp.policies import Policy
+
+Branch = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
+"""(layer output, exits at or above it, exits above it) to (what its exit gets, what the next layer gets)."""
+
+
+@dataclass
+class MultiExitOutput(ModelOutput):
+    """What a full pass gives: `logits` of the last exit, `exit_logits` of every exit, first to last."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    exit_logits: tuple[Tensor, ...] | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class MultiExitSpanOutput(MultiExitOutput):
+    """The same for spans, with the last exit's logits split as question-answering code expects them."""
+
+    start_logits: Tensor | None = None
+    end_logits: Tensor | None = None
+
+
+class MultiExitPreTrainedModel(PreTrainedModel):
+    """A backbone held under the name `backbone`."""
+
+    config_class = MultiExitConfig
+    base_model_prefix = "backbone"
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    backbone: Backbone
+
+    def __init__(self, config: MultiExitConfig) -> None:
+        super().__init__(config)
+        self.backbone = from_config(config.backbone_config)
+
+    @classmethod
+    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+        return checked_from_pretrained(super().from_pretrained, *args, **kwargs)
+
+    def get_input_embeddings(self) -> nn.Module:
+        module: nn.Module = self.backbone.model.get_input_embeddings()
+        return module
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.backbone.model.set_input_embeddings(value)
+
+
+class MultiExitEncoder(MultiExitPreTrainedModel):
+    """The backbone alone (`AutoModel`): every layer's hidden states, no exits."""
+
+    _keys_to_ignore_on_load_unexpected = [r"^exits\.", r"^loss_weights$"]
+
+    def __init__(self, config: MultiExitConfig) -> None:
+        super().__init__(config)
+        self.post_init()
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutput:
+        attention_mask = check_batch(self.backbone, input_ids, attention_mask)
+        hidden = self.backbone.embed(input_ids, token_type_ids)
+        mask = self.backbone.mask(attention_mask, hidden)
+        states = [hidden]
+        for index in range(self.backbone.depth):
+            states.append(self.backbone.layer(index, states[-1], mask))
+        return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))  # type: ignore[arg-type]
+
+
+class MultiExitModel(MultiExitPreTrainedModel):
+    """A backbone and its exits. What the exits are asked is in `objective`; subclasses fix it."""
+
+    objective: Objective
+    outputs: int
+
+    def __init__(self, config: MultiExitConfig) -> None:
+        super().__init__(config)
+        self.exits = Exits(config, self.outputs, each_token=isinstance(self.objective, Span))
+        if config.learned_loss_weights:
+            self.loss_weights = nn.Parameter(torch.empty(config.num_exits - 1))
+        self.post_init()
+
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if module is self and self.config.learned_loss_weights:
+            torch.nn.init.constant_(self.loss_weights, 4.0)
+
+    def run(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        exits: Sequence[int] | None = None,
+        branch: Branch | None = None,
+    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Logits of the wanted exits (0-based; default all) and every layer's hidden states, in one pass.
+
+        No layer above the last wanted exit is computed. `branch` lets a recipe shape the gradient where an exit
+        leaves the trunk.
+        """
+        attention_mask = check_batch(self.backbone, input_ids, attention_mask)
+        wanted = range(len(self.exits)) if exits is None else exits
+        layers = [self.exits.layers[exit] for exit in wanted]  # 1-based, ascending
+        hidden = self.backbone.embed(input_ids, token_type_ids)
+        mask = self.backbone.mask(attention_mask, hidden)
+        logits, states = [], [hidden]
+        for layer in range(1, layers[-1] + 1):
+            hidden = to_exit = self.backbone.layer(layer - 1, hidden, mask)
+            states.append(hidden)
+            if branch is not None:
+                to_exit, hidden = branch(hidden, sum(at >= layer for at in layers), sum(at > layer for at in layers))
+            logits += [
+                self.exits(exit, to_exit, attention_mask)
+                for exit, at in zip(wanted, layers, strict=True)
+                if at == layer
+            ]
+        return tuple(logits), tuple(states)
+
+    def joint_loss(self, exit_logits: Sequence[Tensor], target: Tensor) -> Tensor:
+        """Σ of the exits' losses: what training without a recipe would minimise."""
+        return torch.stack([self.objective.loss(logits, target) for logits in exit_logits]).sum()
+
+    def answer(
+        self,
+        policy: Policy,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        samples: Tensor | None = None,
+    ) -> Answer:
+        """Answer a batch under a policy: each row leaves at its own layer, and no later layer is computed for it."""
+        return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
+
+    @staticmethod
+    def target(batch: dict[str, Tensor]) -> Tensor | None:
+        """Take the labels out of a batch, in the form the objective wants."""
+        return batch.pop("labels", None)
+
+
+class MultiExitForSequenceClassification(MultiExitModel):
+    """One label, or with `num_labels == 1` one number, for each text or pair of texts."""
+
+    def __init__(self, config: MultiExitConfig) -> None:
+        self.outputs = int(config.num_labels or 0)
+        self.objective = Regression() if config.num_labels == 1 else Classification()
+        super().__init__(config)
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        exits: Sequence[int] | None = None,
+        branch: Branch | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> MultiExitOutput | tuple[Any, ...]:
+        logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
+        output = MultiExitOutput(
+            loss=None if labels is None else self.joint_loss(logits, labels),
+            logits=logits[-1],
+            exit_logits=logits,
+            hidden_states=states if output_hidden_states else None,
+        )
+        return output if return_dict is not False else output.to_tuple()
+
+
+class MultiExitForQuestionAnswering(MultiExitModel):
+    """Where in a text the answer to a question starts and ends."""
+
+    objective = Span()
+    outputs = 2
+
+    def forward(
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        exits: Sequence[int] | None = None,
+        branch: Branch | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> MultiExitSpanOutput | tuple[Any, ...]:
+        logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
+        target = self.target({"start_positions": start_positions, "end_positions": end_positions})
+        start, end = logits[-1].unbind(-1)
+        output = MultiExitSpanOutput(
+            loss=None if target is None else self.joint_loss(logits, target),
+            logits=logits[-1],
+            exit_logits=logits,
+            hidden_states=states if output_hidden_states else None,
+            start_logits=start,
+            end_logits=end,
+        )
+        return output if return_dict is not False else output.to_tuple()
+
+    @staticmethod
+    def target(batch: dict[str, Any]) -> Tensor | None:
+        start, end = batch.pop("start_positions", None), batch.pop("end_positions", None)
+        if (start is None) != (end is None):
+            raise OfframpError("a span needs both start_positions and end_positions")
+        return None if start is None else torch.stack([start, end], -1)  # (B, 2)
+
+
+AutoModel.register(MultiExitConfig, MultiExitEncoder, exist_ok=True)
+AutoModelForSequenceClassification.register(MultiExitConfig, MultiExitForSequenceClassification, exist_ok=True)
+AutoModelForQuestionAnswering.register(MultiExitConfig, MultiExitForQuestionAnswering, exist_ok=True)

@@ -1,0 +1,41 @@
+"""When to leave: rules over what the exits have said so far. One file a rule; every file here is found by itself."""
+
+from offramp.discovery import import_all
+from offramp.policies.base import (
+    REGISTRY,
+    PerLayer,
+    Policy,
+    State,
+    first_exit,
+    policy_from_json,
+    select_rows,
+)
+from offramp.policies.combined import Both, Either
+from offramp.policies.confidence import Confidence
+from offramp.policies.entropy import Entropy, entropy
+from offramp.policies.fixed import Fixed, Scripted
+from offramp.policies.patience import Patience
+from offramp.policies.ruled_out import RuledOut
+from offramp.policies.window import Window
+
+import_all(__name__, __path__)
+
+__all__ = [
+    "REGISTRY",
+    "Both",
+    "Confidence",
+    "Either",
+    "Entropy",
+    "Fixed",
+    "Patience",
+    "PerLayer",
+    "Policy",
+    "RuledOut",
+    "Scripted",
+    "State",
+    "Window",
+    "entropy",
+    "first_exit",
+    "policy_from_json",
+    "select_rows",
+]

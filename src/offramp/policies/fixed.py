@@ -1,0 +1,50 @@
+"""Fixed and Scripted: exits that do not look at the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from offramp.errors import OfframpError
+from offramp.policies.base import Policy, State
+
+EVERY_TASK = frozenset({"classification", "regression", "span"})
+
+
+@dataclass(frozen=True)
+class Fixed(Policy):
+    """Everybody leaves after one layer."""
+
+    tasks = EVERY_TASK
+
+    layer: int
+
+    def check(self, task: str, exit_layers: Sequence[int]) -> None:
+        super().check(task, exit_layers)
+        if self.layer not in exit_layers:
+            raise OfframpError(f"fixed({self.layer}): no exit there; the exits are after layers {list(exit_layers)}")
+
+    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
+        return torch.full((len(logits),), layer >= self.layer, device=logits.device), None
+
+
+@dataclass(frozen=True)
+class Scripted(Policy):
+    """Sample number s leaves after layer `layers[s]`: to measure an engine under any mix of exits."""
+
+    tasks = EVERY_TASK
+
+    layers: tuple[int, ...]
+
+    def start(self, samples: Tensor) -> State:
+        if len(samples) and int(samples.max()) >= len(self.layers):
+            raise OfframpError(
+                f"the script has {len(self.layers)} samples, but sample {int(samples.max())} was asked for"
+            )
+        return torch.tensor(self.layers, device=samples.device)[samples]
+
+    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
+        return state <= layer, state

@@ -1,0 +1,52 @@
+"""Patience: PABEE's rule as ElasticBERT uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from offramp.errors import OfframpError
+from offramp.policies.base import Policy, State
+
+
+@dataclass(frozen=True)
+class Patience(Policy):
+    """Leave once `patience` exits in a row have repeated the answer of the one before them.
+
+    An answer is repeated if the predicted label is the same or, in regression, if it moved by less than `tolerance`.
+    The earliest way out is exit `patience` + 1.
+    """
+
+    tasks = frozenset({"classification", "regression"})
+    instead = "fixed(layer)"
+
+    patience: int
+    tolerance: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.patience < 1:
+            raise OfframpError(
+                f"patience must be 1 or more, not {self.patience}: to leave at a given layer use fixed(layer)"
+            )
+
+    def check(self, task: str, exit_layers: Sequence[int]) -> None:
+        super().check(task, exit_layers)
+        if task == "regression" and self.tolerance is None:
+            raise OfframpError(
+                f"patience on regression needs a tolerance: use patience({self.patience}, tolerance=0.5)"
+            )
+
+    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
+        is_number = logits.shape[-1] == 1
+        answer = logits.squeeze(-1) if is_number else logits.argmax(-1)  # (B,)
+        if state is None:
+            agreed = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        else:
+            before, agreed = state
+            same = (answer - before).abs() < (self.tolerance or 0.0) if is_number else answer == before
+            agreed = torch.where(same, agreed + 1, 0)
+        return agreed >= self.patience, (answer, agreed)

@@ -1,0 +1,78 @@
+"""Operations on gradients that recipes share: scaling on the way back, and projecting conflicts away."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.recipes.base import Gradients
+
+
+class _Scale(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, factor: float) -> Tensor:
+        ctx.factor = factor
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return gradients[0] * ctx.factor, None
+
+
+def scale_gradient(values: Tensor, factor: float) -> Tensor:
+    """The same values; their gradient is multiplied by `factor`."""
+    scaled: Tensor = _Scale.apply(values, factor)
+    return scaled
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """How two gradients, each flattened to one long vector, lie to each other."""
+
+    first: float  # <a, a>
+    second: float  # <b, b>
+    inner: float  # <a, b>
+
+    @property
+    def coefficient(self) -> float:
+        """c = <a, b> / <a, a>; 0 where there is no first gradient."""
+        return self.inner / self.first if self.first else 0.0
+
+    @property
+    def angle(self) -> float:
+        """Degrees between them."""
+        cosine = self.inner / math.sqrt(self.first * self.second)
+        return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
+
+
+def conflict(first: Gradients, second: Gradients, names: frozenset[str]) -> Conflict:
+    """Measure two gradients on the named parameters."""
+
+    def inner(left: Gradients, right: Gradients) -> float:
+        return sum(float((left[name] * right[name]).sum()) for name in sorted(names & left.keys() & right.keys()))
+
+    return Conflict(inner(first, first), inner(second, second), inner(first, second))
+
+
+@dataclass(frozen=True)
+class ProjectConflicts:
+    """On the named parameters, take from the second gradient b what works against the first gradient a:
+
+        b' = b − min(<a, b> / <a, a>, 0) · a,        step with a + b'
+
+    One inner product over all of them together; every other parameter gets the plain sum.
+    """
+
+    names: frozenset[str]
+
+    def __call__(self, first: Gradients, second: Gradients) -> Gradients:
+        against = min(conflict(first, second, self.names).coefficient, 0.0)
+        merged = dict(second)
+        for name, a in first.items():
+            share = 1.0 - against if name in self.names else 1.0
+            merged[name] = share * a + second[name] if name in second else a
+        return merged

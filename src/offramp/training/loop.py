@@ -1,0 +1,115 @@
+"""A small loop that runs a recipe's phases over batches in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offramp.errors import OfframpError
+from offramp.models import MultiExitModel
+from offramp.recipes import Phase, Recipe
+from offramp.training.phase_gradients import PhaseGradients
+
+Batch = Mapping[str, Tensor]
+MakeOptimiser = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimiser step, as it happened."""
+
+    phase: str
+    loss: float
+    gradient_norm: float
+    learning_rates: tuple[float, ...]
+
+
+def train(
+    model: MultiExitModel,
+    recipe: Recipe,
+    batches: Sequence[Batch],
+    *,
+    accumulate: int = 1,
+    make_optimiser: MakeOptimiser = torch.optim.AdamW,
+    on_step: Callable[[Step], None] | None = None,
+) -> list[Step]:
+    """Train a model in place by a recipe, going over `batches` in order once an epoch; returns every step taken."""
+    if not len(batches):
+        raise OfframpError("no batches to train on")
+    recipe.prepare(model)
+    steps: list[Step] = []
+    for phase in recipe.phases(model):
+        for step in run_phase(model, phase, batches, accumulate, make_optimiser):
+            steps.append(step)
+            if on_step is not None:
+                on_step(step)
+    return steps
+
+
+def run_phase(
+    model: MultiExitModel, phase: Phase, batches: Sequence[Batch], accumulate: int, make_optimiser: MakeOptimiser
+) -> Iterable[Step]:
+    """One phase with a fresh optimiser and schedule."""
+    steps_per_epoch = -(-len(batches) // accumulate)
+    optimiser = make_optimiser(parameter_groups(model, phase))
+    scheduler = torch.optim.lr_scheduler.LambdaLR(
+        optimiser, learning_rate_shapes(phase, len(optimiser.param_groups), steps_per_epoch * phase.schedule.epochs)
+    )
+    model.train()
+    with PhaseGradients(model, phase) as gradients:
+        for _ in range(phase.schedule.epochs):
+            stream = iter(batches)
+            while micro_batches := list(islice(stream, accumulate)):
+                rows = [len(next(iter(batch.values()))) for batch in micro_batches]
+                losses = [
+                    gradients.add(batch, weight=count / sum(rows))
+                    for batch, count in zip(micro_batches, rows, strict=True)
+                ]
+                norm = gradients.finish()
+                loss = sum(value * count for value, count in zip(losses, rows, strict=True)) / sum(rows)
+                rates = tuple(float(group["lr"]) for group in optimiser.param_groups)
+                optimiser.step()
+                scheduler.step()
+                yield Step(phase.name, loss, norm, rates)
+                gradients.clear()
+    model.eval()
+
+
+def parameter_groups(model: MultiExitModel, phase: Phase) -> list[dict[str, Any]]:
+    """Matrices with weight decay, biases and norms without, then the phase's constant groups."""
+    constant = frozenset[str]().union(*(group.names for group in phase.constant_groups))
+    scheduled = {n: p for n, p in model.named_parameters() if n in phase.trains and n not in constant}
+    schedule = phase.schedule
+    groups = [
+        {"params": pick(scheduled, lambda p: p.ndim >= 2), "weight_decay": schedule.weight_decay},
+        {"params": pick(scheduled, lambda p: p.ndim < 2), "weight_decay": 0.0},
+    ]
+    named = dict(model.named_parameters())
+    for group in groups:
+        group["lr"] = schedule.learning_rate
+    return groups + [
+        {"params": [named[n] for n in sorted(group.names)], "weight_decay": 0.0, "lr": group.learning_rate}
+        for group in phase.constant_groups
+    ]
+
+
+def pick(parameters: Mapping[str, nn.Parameter], wanted: Callable[[nn.Parameter], bool]) -> list[nn.Parameter]:
+    return [parameter for parameter in parameters.values() if wanted(parameter)]
+
+
+def learning_rate_shapes(phase: Phase, groups: int, total: int) -> list[Callable[[int], float]]:
+    """For each parameter group the factor on its learning rate at a step."""
+    warmup = phase.schedule.warmup * total  # not rounded: 6 % of 10 steps is 0.6 of a step
+
+    def rise_and_fall(step: int) -> float:
+        if step < warmup:
+            return step / max(1.0, warmup)
+        return max(0.0, (total - step) / max(1.0, total - warmup))
+
+    constant = len(phase.constant_groups)
+    return [rise_and_fall] * (groups - constant) + [lambda step: 1.0] * constant

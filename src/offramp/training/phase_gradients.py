@@ -1,0 +1,92 @@
+"""The gradient of one optimiser step of a phase, gathered micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+
+from offramp.errors import OfframpError
+from offramp.models import MultiExitModel
+from offramp.recipes import Forward, Gradients, Phase
+
+
+class PhaseGradients:
+    """Freezes what a phase does not train, and leaves on the parameters the gradient the phase asks for.
+
+    Where the phase edits gradients, each loss's gradient is summed over the micro-batches on its own and the edit sees
+    the sums: accumulating over k micro-batches is the same as one batch k times as large.
+
+    >>> with PhaseGradients(model, phase) as gradients:
+    ...     gradients.add(batch)
+    ...     gradients.finish()
+    ...     optimiser.step()
+    """
+
+    def __init__(self, model: MultiExitModel, phase: Phase) -> None:
+        self.model = model
+        self.phase = phase
+        self.by_loss: list[Gradients] = []
+        self.trained = {name: p for name, p in model.named_parameters() if name in phase.trains}
+        if not self.trained:
+            raise OfframpError(f"phase {phase.name!r} trains nothing on this model")
+        self.left_alone = frozenset[str]().union(*(g.names for g in phase.constant_groups))
+
+    def __enter__(self) -> PhaseGradients:
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in self.trained or self.phase.clip_sees_frozen)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for parameter in self.model.parameters():
+            parameter.requires_grad_(True)
+            parameter.grad = None
+
+    def forward(self, batch: Mapping[str, Tensor]) -> Forward:
+        """One pass over a micro-batch, as the phase's losses want to see it."""
+        inputs = dict(batch)
+        target = self.model.target(inputs)
+        if target is None:
+            raise OfframpError(f"the batch has no labels (it has {', '.join(sorted(batch))}): training needs them")
+        output = self.model(**inputs, exits=self.phase.exit_numbers(self.model), branch=self.phase.branch)
+        return Forward(output.exit_logits, target, self.model.objective, self.model)
+
+    def add(self, batch: Mapping[str, Tensor], weight: float = 1.0) -> float:
+        """Add a micro-batch's gradient, times `weight` (its share of the step); return its loss."""
+        forward = self.forward(batch)
+        losses = [loss(forward) * weight for loss in self.phase.losses]
+        if self.phase.edit_gradients is None:
+            torch.stack(losses).sum().backward()
+        else:
+            self._add_each(losses)
+        return sum(float(loss.detach()) for loss in losses) / weight
+
+    def _add_each(self, losses: list[Tensor]) -> None:
+        names, parameters = list(self.trained), list(self.trained.values())
+        self.by_loss = self.by_loss or [{} for _ in losses]
+        for sums, loss in zip(self.by_loss, losses, strict=True):
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=loss is not losses[-1], allow_unused=True)
+            for name, gradient in zip(names, gradients, strict=True):
+                if gradient is not None:
+                    sums[name] = sums[name] + gradient if name in sums else gradient
+
+    def finish(self) -> float:
+        """Edit and clip; the parameters then hold what the optimiser is to see. Returns the norm before clipping."""
+        if self.phase.edit_gradients is not None:
+            first, second = self.by_loss
+            for name, gradient in self.phase.edit_gradients(first, second).items():
+                self.trained[name].grad = gradient
+            self.by_loss = []
+        clipped = [p for name, p in self.model.named_parameters() if name not in self.left_alone]
+        return float(nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip))
+
+    def clear(self) -> None:
+        """Forget the gradients of the last step, but for those that a recipe says are kept."""
+        kept = frozenset[str]().union(*(g.names for g in self.phase.constant_groups if g.keep_gradient))
+        for name, parameter in self.model.named_parameters():
+            if name not in kept:
+                parameter.grad = None

@@ -1,0 +1,22 @@
+"""Options and fixtures of the whole test suite."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--golden-dir",
+        type=Path,
+        default=Path(__file__).parent / "golden" / "data",
+        help="folder of numbers made by the original programs (default: tests/golden/data)",
+    )
+
+
+@pytest.fixture(autouse=True)
+def _same_numbers_every_run() -> None:
+    torch.manual_seed(0)
