@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -18,12 +19,16 @@ def find_cases(folder: Path) -> list[GoldenCase]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """A test marked `golden(system, …, file=…)` runs once for each case of these systems that has the file."""
+    """A test marked `golden(system, …, needs=…)` runs once for each case of these systems that has such an array."""
     if "case" not in metafunc.fixturenames:
         return
     marker = metafunc.definition.get_closest_marker("golden")
     cases = find_cases(metafunc.config.getoption("--golden-dir"))
     if marker is not None:
-        file = marker.kwargs.get("file", "manifest.json")
-        cases = [c for c in cases if c.system in marker.args and (c.folder / file).is_file() and not reason_left_out(c)]
+        needed = re.compile(marker.kwargs["needs"])
+        cases = [
+            case
+            for case in cases
+            if case.system in marker.args and not reason_left_out(case) and any(map(needed.match, case.array_names()))
+        ]
     metafunc.parametrize("case", cases, ids=[case.name for case in cases])

@@ -39,7 +39,7 @@ CHECKED = (
 )
 
 
-@pytest.mark.golden("elasticbert", file="outputs.npz")
+@pytest.mark.golden("elasticbert", needs=r"outputs\.npz:")
 def test_every_exit(case: GoldenCase) -> None:
     stored, model = case.arrays("outputs.npz"), case.load()
     trace = exit_logits(model, case.batch())
@@ -62,7 +62,7 @@ def settings_of(stored: dict[str, np.ndarray]) -> list[tuple[Policy, str, int]]:
     return found
 
 
-@pytest.mark.golden("elasticbert", file="outputs.npz")
+@pytest.mark.golden("elasticbert", needs=r"outputs\.npz:")
 def test_entropy_and_patience(case: GoldenCase) -> None:
     stored, model, batch = case.arrays("outputs.npz"), case.load(), case.batch()
     trace, task = exit_logits(model, batch), model.objective.name
@@ -79,7 +79,7 @@ def test_entropy_and_patience(case: GoldenCase) -> None:
         assert found == pytest.approx(stored[f"{kind}_speed_up{rest}"][row])
 
 
-@pytest.mark.golden("elasticbert", file="grads.npz")
+@pytest.mark.golden("elasticbert", needs=r"grads\.npz:")
 def test_gradient_equilibrium(case: GoldenCase) -> None:
     stored, batch = case.arrays("grads.npz"), case.batch(labels="labels")
     model = case.load(double=True)
@@ -93,7 +93,7 @@ def test_gradient_equilibrium(case: GoldenCase) -> None:
     assert_gradients(case, model, gradients_of(model, plain, batch)[2], stored, "plain")
 
 
-@pytest.mark.golden("elasticbert", file="static.npz")
+@pytest.mark.golden("elasticbert", needs=r"static\.npz:")
 def test_static_truncation(case: GoldenCase) -> None:
     stored, batch = case.arrays("static.npz"), case.batch(labels="labels")
     labels = batch.pop("labels")
@@ -117,12 +117,12 @@ def run(case: GoldenCase, recipe: Recipe) -> None:
     assert_trained(case, model, stored)
 
 
-@pytest.mark.golden("elasticbert", file="train_run.npz")
+@pytest.mark.golden("elasticbert", needs=r"train_run\.npz:")
 def test_training_run(case: GoldenCase) -> None:
     run(case, ElasticBERT(schedule=case.schedule()))
 
 
-@pytest.mark.golden("elasticbert", file="flops.npz")
+@pytest.mark.golden("elasticbert", needs=r"flops\.npz:")
 def test_flops(case: GoldenCase) -> None:
     stored = case.arrays("flops.npz")
     printed = []

@@ -6,11 +6,10 @@ import math
 
 import numpy as np
 import pytest
-import torch
 
-from offramp.recipes import Forward, RomeBERT
+from offramp.recipes import Forward, Gradients, RomeBERT
 from offramp.recipes.base import last_exit_loss
-from offramp.recipes.gradients import Conflict, conflict
+from offramp.recipes.gradients import Conflict, ProjectConflicts, conflict
 from offramp.training import PhaseGradients, train
 from tests.golden.cases import (
     AFTER_TRAINING,
@@ -43,7 +42,7 @@ def loss_pieces(recipe: RomeBERT, forward: Forward) -> list[float]:
     return [float(value.detach()) for value in (last + soft + hard, last, soft, hard)]
 
 
-@pytest.mark.golden("romebert", file="losses.npz")
+@pytest.mark.golden("romebert", needs=r"losses\.npz:")
 def test_self_distillation(case: GoldenCase) -> None:
     stored, checked = case.arrays("losses.npz"), 0
     for name, variant in case.settings["sd_variants"].items():
@@ -67,17 +66,28 @@ def test_self_distillation(case: GoldenCase) -> None:
     assert checked
 
 
-def measured(model: object, phase: object, batch: dict[str, torch.Tensor]) -> tuple[Conflict, list[float]]:
-    """How the two gradients lie to each other, before the edit."""
-    with PhaseGradients(model, phase) as gradients:
-        gradients.add(batch)
-        return conflict(*gradients.by_loss, phase.edit_gradients.names)
+@pytest.fixture
+def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[Conflict]:
+    """How the two gradients lie to each other at each step, before the edit."""
+    seen: list[Conflict] = []
+    edit = ProjectConflicts.__call__
+
+    def watched(self: ProjectConflicts, first: Gradients, second: Gradients) -> Gradients:
+        seen.append(conflict(first, second, self.names))
+        return edit(self, first, second)
+
+    monkeypatch.setattr(ProjectConflicts, "__call__", watched)
+    return seen
 
 
-@pytest.mark.golden("romebert", file="gr.npz")
+def angle_as_logged(found: Conflict) -> float:
+    return found.angle * math.pi / 3.1415  # the original's pi
+
+
+@pytest.mark.golden("romebert", needs=r"gr\.npz:")
 @pytest.mark.parametrize("direction", FIRST)
 @pytest.mark.parametrize("projection", ["active", "inactive"])
-def test_gradient_regularisation(case: GoldenCase, projection: str, direction: str) -> None:
+def test_gradient_regularisation(case: GoldenCase, projection: str, direction: str, conflicts: list[Conflict]) -> None:
     stored, key = case.arrays("gr.npz"), f"{projection}/{direction}"
     settings = case.settings
     recipe = RomeBERT(settings["gamma"], settings["T"], first=FIRST[direction], schedule=NO_CLIPPING)
@@ -88,21 +98,19 @@ def test_gradient_regularisation(case: GoldenCase, projection: str, direction: s
     pieces = loss_pieces(recipe, PhaseGradients(model, phase).forward(batch))
     np.testing.assert_allclose(pieces, stored[f"{key}/losses"], **LOSS)
 
-    found = measured(model, phase, batch)
+    _, _, gradients = gradients_of(model, phase, batch)
+    assert_gradients(case, model, gradients, stored, key)
+    (found,) = conflicts
     inner = [found.first, found.second, found.inner, found.coefficient, min(found.coefficient, 0.0)]
     np.testing.assert_allclose(inner, stored[f"{key}/inner"], rtol=1e-6, atol=1e-12)
     a, b = math.sqrt(found.first), math.sqrt(found.second)
-    angle = found.angle * math.pi / 3.1415  # the original's pi
-    np.testing.assert_allclose([angle, a, b, a / b], stored[f"{key}/logged"], rtol=1e-6)
+    np.testing.assert_allclose([angle_as_logged(found), a, b, a / b], stored[f"{key}/logged"], rtol=1e-6)
     assert found.inner / (a * b) == pytest.approx(settings["cosine"][projection], rel=1e-6)
 
-    _, _, gradients = gradients_of(model, phase, batch)
-    assert_gradients(case, model, gradients, stored, key)
 
-
-@pytest.mark.golden("romebert", file="train_run.npz")
+@pytest.mark.golden("romebert", needs=r"train_run\.npz:")
 @pytest.mark.parametrize("run", ["sd", "gr_sd_first", "gr_last_first"])
-def test_training_run(case: GoldenCase, run: str) -> None:
+def test_training_run(case: GoldenCase, run: str, conflicts: list[Conflict]) -> None:
     stored, settings = case.arrays("train_run.npz"), case.settings
     recipe = RomeBERT(
         settings["gamma"],
@@ -113,10 +121,10 @@ def test_training_run(case: GoldenCase, run: str) -> None:
     )
     model = case.load(double=True)
     batches = case.batches(settings["train_run"]["labels"])
-    if f"{run}/angles" in stored:
-        start = measured(model, only_phase(recipe, model), batches[0]).angle * math.pi / 3.1415
-        np.testing.assert_allclose(start, stored[f"{run}/angles"][0], rtol=1e-6)
     steps = train(model, recipe, batches, make_optimiser=LegacyAdamW)
     np.testing.assert_allclose(np.mean([step.loss for step in steps]), stored[f"{run}/mean_loss"], **AFTER_TRAINING)
     np.testing.assert_allclose(exit_logits(model, case.batch()), stored[f"{run}/logits_after"], **AFTER_TRAINING)
+    np.testing.assert_allclose(
+        [angle_as_logged(found) for found in conflicts], stored.get(f"{run}/angles", []), rtol=1e-6
+    )
     assert_trained(case, model, stored, f"{run}/")

@@ -28,8 +28,8 @@ def convert(
     source: Annotated[
         str,
         typer.Argument(
-            help="Folder or hub name: a Hugging Face BERT, RoBERTa, ALBERT or ElasticBERT, a checkpoint of the original "
-            "DeeBERT, RomeBERT, ElasticBERT or ELBERT, Google's TF ALBERT, or an offramp folder."
+            help="Folder or hub name: a Hugging Face BERT, RoBERTa, ALBERT or ElasticBERT, a checkpoint of the "
+            "original DeeBERT, RomeBERT, ElasticBERT or ELBERT, Google's TF ALBERT, or an offramp folder."
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],

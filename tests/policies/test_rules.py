@@ -1,0 +1,136 @@
+"""What single rules promise, and what they refuse."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from offramp import OfframpError
+from offramp.policies import (
+    Confidence,
+    Entropy,
+    Fixed,
+    Patience,
+    Policy,
+    Scripted,
+    Window,
+    entropy,
+    first_exit,
+    policy_from_json,
+)
+
+
+def trace_of(probabilities: list[list[float]]) -> torch.Tensor:
+    """One sample's probabilities at each exit, as a trace (E, 1, C)."""
+    return torch.tensor(probabilities).log().unsqueeze(1)
+
+
+@pytest.mark.parametrize(
+    ("largest", "nats"), [(0.6, 0.673), (0.8, 0.500), (0.9, 0.325), (0.99, 0.056), (0.999, 0.0079)]
+)
+def test_entropy_of_two_classes(largest: float, nats: float) -> None:
+    found = entropy(torch.tensor([largest, 1 - largest]).log())
+    assert found.item() == pytest.approx(nats, abs=6e-4)
+
+
+@pytest.mark.parametrize("size", [1.0, 88.0, 1e3, 1e30, torch.finfo(torch.float32).max])
+def test_entropy_is_finite_and_bounded(size: float) -> None:
+    logits = torch.tensor([[size, -size, 0.0], [size, size, -size], [-size, -size, -size]])
+    found = entropy(logits)
+    assert bool(((found >= 0) & (found <= math.log(3) + 1e-6)).all())
+    assert found[2].item() == pytest.approx(math.log(3))
+
+
+def test_never_and_always() -> None:
+    trace = torch.randn(4, 7, 2)
+    for threshold, exit in ((-1.0, 3), (0.0, 3), (0.7, 0)):  # 0.7 > ln 2
+        assert first_exit(Entropy(threshold), trace).tolist() == [exit] * 7
+
+
+def test_earliest_ways_out() -> None:
+    steady = trace_of([[0.7, 0.3]] * 6)
+    assert first_exit(Patience(2), steady).item() == 2  # the third exit repeats for the second time
+    assert first_exit(Window(4), steady).item() == 3
+    uniform = trace_of([[0.5, 0.5]] * 6)
+    assert first_exit(Window(2), uniform).item() == 5
+    assert first_exit(Entropy(0.69), uniform).item() == 5
+
+
+def test_window_with_more_classes_does_not_leave_while_the_label_flips() -> None:
+    flipping = trace_of([[0.02, 0.7, 0.28], [0.02, 0.28, 0.7]] * 3)
+    assert first_exit(Window(3), flipping).item() == 5
+    assert first_exit(Window(3, published=True), flipping).item() == 2  # class 0 stays below one half
+
+
+def test_window_with_more_classes_needs_no_majority() -> None:
+    plurality = trace_of([[0.4, 0.35, 0.25]] * 5)
+    assert first_exit(Window(3), plurality).item() == 2
+    assert first_exit(Window(3, margin=0.03), plurality).item() == 4  # leads by 0.05, not by 0.06
+
+
+def test_trend_leaves_only_with_the_label_it_rose_for() -> None:
+    overtaken = trace_of([[0.40, 0.35, 0.25], [0.45, 0.50, 0.05], [0.3, 0.4, 0.3]])
+    assert first_exit(Window(2, "trend"), overtaken).item() == 2
+
+
+def test_exits_on_some_layers_are_numbered_by_layer() -> None:
+    trace = trace_of([[0.9, 0.1]] * 3)
+    assert first_exit(Fixed(8), trace, exit_layers=[4, 8, 12]).item() == 1
+    by_layer = tuple(0.5 if layer == 8 else -1.0 for layer in range(1, 13))
+    assert first_exit(Entropy(by_layer), trace, exit_layers=[4, 8, 12]).item() == 1
+
+
+REFUSED: dict[str, tuple[Policy, str, str]] = {
+    "entropy on regression": (
+        Entropy(0.1),
+        "regression",
+        r"entropy makes no sense for regression: use patience\(2, tol",
+    ),
+    "confidence on regression": (Confidence(0.9), "regression", "use patience"),
+    "window on regression": (Window(3), "regression", "use patience"),
+    "patience without tolerance": (Patience(2), "regression", r"use patience\(2, tolerance=0.5\)"),
+    "entropy inside a combination": (Patience(2, 0.5) | Entropy(0.1), "regression", "entropy makes no sense"),
+    "too few thresholds": (Entropy((0.1, 0.2)), "classification", "2 values of threshold, but the model has 4 layers"),
+    "no such layer": (Fixed(9), "classification", r"no exit there; the exits are after layers \[1, 2, 3, 4\]"),
+    "entropy on spans": (Entropy(0.1), "span", "makes no sense for span"),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_what_makes_no_sense_is_refused(wrong: str) -> None:
+    policy, task, message = REFUSED[wrong]
+    with pytest.raises(OfframpError, match=message):
+        policy.check(task, [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Patience(0), "patience must be 1 or more"),
+        (lambda: Window(0), "at least one exit"),
+        (lambda: Window(3, "sideways"), "use one of same_side, trend, stable"),
+        (lambda: first_exit(Scripted((1, 2)), torch.zeros(4, 3, 2)), "sample 2 was asked for"),
+    ],
+)
+def test_bad_numbers_are_refused(make: Any, message: str) -> None:
+    with pytest.raises(OfframpError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "a policy in JSON is an object"),
+        ({"threshold": 0.1}, "a policy in JSON is an object"),
+        ({"policy": "hunch"}, "unknown policy 'hunch': use one of both, confidence"),
+        ({"policy": "entropy", "treshold": 0.1}, "entropy has no setting 'treshold': it has normalised, threshold"),
+        ({"policy": "entropy"}, "entropy needs normalised, threshold"),
+        ({"policy": "combined", "of": []}, "unknown policy"),
+    ],
+)
+def test_bad_json_is_refused(data: Any, message: str) -> None:
+    with pytest.raises(OfframpError, match=message):
+        policy_from_json(data)
