@@ -6,6 +6,7 @@ import logging
 import sys
 
 import typer
+from transformers.utils import logging as transformers_logging
 
 from offramp.cli.app import app
 from offramp.discovery import import_all
@@ -17,6 +18,7 @@ import_all(__name__, __path__)
 def main() -> None:
     """Run a command; a mistake of the user's is one line on stderr and exit status 2, never a traceback."""
     logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    transformers_logging.disable_progress_bar()  # one for each file read and written; ours say more
     try:
         app()
     except OfframpError as error:

@@ -15,7 +15,7 @@ Examples:
 
   offramp convert fnlp/elasticbert-base models/elasticbert
 
-  offramp convert fnlp/elasticbert-base models/elasticbert-6 --layers 6 --last-exit-only
+  offramp convert fnlp/elasticbert-base models/six-layers --layers 6
 
   offramp convert saved_models/bert/MRPC/two_stage models/deebert-mrpc
 

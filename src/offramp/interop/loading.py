@@ -12,7 +12,7 @@ from torch import Tensor
 
 from offramp.errors import OfframpError
 from offramp.interop import deebert, elasticbert, elbert, huggingface, own
-from offramp.interop.checkpoint import Checkpoint, read_checkpoint
+from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.dialect import Dialect, Model, Translation, Wishes
 from offramp.interop.vocabulary import check_vocabulary
 from offramp.models.loading import refuse_nan
@@ -65,11 +65,21 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
         raise OfframpError(f"{checkpoint.folder}: an EBERT checkpoint; offramp cannot open its gates yet")
     for dialect in DIALECTS:
         if dialect.recognises(checkpoint):
-            return dialect.translate(checkpoint, wishes)
+            return _translate(dialect, checkpoint, wishes)
     raise OfframpError(
         f"{checkpoint.folder}: neither config.json nor the names of the weights tell what model this is; "
         'add "model_type" (bert, roberta, albert or elasticbert) to config.json'
     )
+
+
+def _translate(dialect: Dialect, checkpoint: Checkpoint, wishes: Wishes) -> Translation:
+    """What the configuration classes refuse is a mistake in config.json: say so."""
+    try:
+        return dialect.translate(checkpoint, wishes)
+    except (ValueError, TypeError) as error:
+        if str(checkpoint.folder) in str(error):
+            raise
+        raise OfframpError(f"{checkpoint.folder / CONFIG}: {' '.join(str(error).split())[:200]}") from error
 
 
 def build(checkpoint: Checkpoint, translation: Translation) -> Model:

@@ -51,6 +51,7 @@ class MultiExitConfig(PreTrainedConfig):
         if self.exit_layers is None:
             self.exit_layers = list(range(1, self.num_hidden_layers + 1))
         self.exit_layers = [int(layer) for layer in self.exit_layers]
+        self._check_exit_layers()
         self.poolers = spread(self.poolers, len(self.exit_layers), "poolers")
         self.classifiers = spread(self.classifiers, len(self.exit_layers), "classifiers")
         if self.pooler_size is None:
@@ -58,10 +59,9 @@ class MultiExitConfig(PreTrainedConfig):
         if self.exit_dropout is None:
             self.exit_dropout = classifier_dropout(self.backbone_config)
         super().__post_init__(**kwargs)
-        self.check()
+        self._check_heads()
 
-    def check(self) -> None:
-        """Refuse what cannot be built, before any weight is made."""
+    def _check_exit_layers(self) -> None:
         layers, depth = self.exit_layers, self.num_hidden_layers
         if not layers:
             raise OfframpError("a model needs at least one exit: exit_layers is empty")
@@ -76,6 +76,8 @@ class MultiExitConfig(PreTrainedConfig):
                 f"the last exit is after layer {layers[-1]} of {depth}: add {depth} to exit_layers, or load with "
                 f"layers={layers[-1]} so that nothing is computed in vain"
             )
+
+    def _check_heads(self) -> None:
         unknown = [part for part in self.pooling.split("+") if part not in POOLINGS]
         if unknown:
             raise OfframpError(f"pooling {self.pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
@@ -119,7 +121,7 @@ class MultiExitConfig(PreTrainedConfig):
         self.exit_layers = [self.exit_layers[i] for i in kept]
         self.poolers = [self.poolers[i] for i in kept] if self.poolers else []
         self.classifiers = [self.classifiers[i] for i in kept]
-        self.check()
+        self._check_exit_layers()
 
 
 def _wanted_exits(exits: Sequence[int] | str | None, available: list[int], depth: int) -> set[int]:

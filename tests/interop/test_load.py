@@ -1,0 +1,224 @@
+"""Opening what others wrote: the same numbers, whoever wrote it and in whatever file."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import offramp
+from offramp.backbones import from_pretrained
+from tests.tiny import SHAPE, rows_of, tiny_backbone, tiny_batch, tiny_model
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "data"
+ORIGINALS = (
+    "deebert_bert",
+    "deebert_roberta",
+    "romebert_sd",
+    "elasticbert_dynamic",
+    "elasticbert_regression",
+    "elbert_c2",
+)
+TF_ALBERT = Path(__file__).parent / "data" / "tf_albert"
+
+
+def rewrite(
+    source: Path, target: Path, change: Callable[[dict[str, Tensor]], dict[str, Tensor]], **config: Any
+) -> Path:
+    """A checkpoint folder with other weights or settings."""
+    target.mkdir()
+    settings = json.loads((source / "config.json").read_text()) | config
+    (target / "config.json").write_text(json.dumps(settings))
+    save_file(change(load_file(source / "model.safetensors")), target / "model.safetensors")
+    return target
+
+
+def same_weights(left: nn.Module, right: nn.Module) -> bool:
+    ours, theirs = left.state_dict(), right.state_dict()
+    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_goes_unused(caplog: pytest.LogCaptureFixture) -> Any:
+    """Weights that were not understood are warned of: no checkpoint of these tests may have any."""
+    yield
+    assert "not used" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ORIGINALS)
+def test_pytorch_bin_is_safetensors(name: str, tmp_path: Path) -> None:
+    shutil.copy(GOLDEN / name / "config.json", tmp_path)
+    torch.save(load_file(GOLDEN / name / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "training_args.bin").write_bytes(b"a pickle that must not be opened")
+    assert same_weights(offramp.load(tmp_path), offramp.load(GOLDEN / name))
+
+
+@pytest.mark.parametrize("suffix", ["safetensors", "bin"])
+def test_shards(suffix: str, tmp_path: Path) -> None:
+    tensors = load_file(GOLDEN / "deebert_bert" / "model.safetensors")
+    names = sorted(tensors)
+    base = "model" if suffix == "safetensors" else "pytorch_model"
+    save = save_file if suffix == "safetensors" else torch.save
+    weight_map = {}
+    for part in range(3):
+        file = f"{base}-{part + 1:05}-of-00003.{suffix}"
+        save({name: tensors[name] for name in names[part::3]}, tmp_path / file)
+        weight_map |= dict.fromkeys(names[part::3], file)
+    (tmp_path / f"{base}.{suffix}.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    shutil.copy(GOLDEN / "deebert_bert" / "config.json", tmp_path)
+    assert same_weights(offramp.load(tmp_path), offramp.load(GOLDEN / "deebert_bert"))
+
+
+def test_old_names_of_norms(tmp_path: Path) -> None:
+    def old(name: str) -> str:
+        return name.replace("LayerNorm.weight", "LayerNorm.gamma").replace("LayerNorm.bias", "LayerNorm.beta")
+
+    folder = rewrite(GOLDEN / "deebert_bert", tmp_path / "old", lambda tensors: {old(n): t for n, t in tensors.items()})
+    assert same_weights(offramp.load(folder), offramp.load(GOLDEN / "deebert_bert"))
+
+
+def test_untrained_highway_is_dropped_unless_wanted() -> None:
+    corrected, legacy = (offramp.load(GOLDEN / "deebert_bert", legacy_last_exit=keep) for keep in (False, True))
+    assert corrected.exits.layers == (1, 2, 3, 4)
+    assert legacy.exits.layers == (1, 2, 3, 4, 4)
+
+
+def test_elasticbert_with_or_without_prefix_and_pretraining_heads(tmp_path: Path) -> None:
+    def as_released(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        bare = {name.removeprefix("elasticbert."): t for name, t in tensors.items() if "classifiers" not in name}
+        heads = {
+            "predictions.bias": 120,
+            "predictions.transforms.0.dense.bias": 32,
+            "sop_classifier.classifiers.0.bias": 2,
+        }
+        return bare | {name: torch.zeros(size) for name, size in heads.items()}
+
+    released = rewrite(
+        GOLDEN / "elasticbert_dynamic", tmp_path / "released", as_released, architectures=["ElasticBertForMaskedLM"]
+    )
+    fine_tuned, fresh = offramp.load(GOLDEN / "elasticbert_dynamic"), offramp.load(released, num_labels=5)
+    assert fresh.config.backbone_config.layer_norm_eps == 1e-8
+    assert fresh.backbone.model.embeddings.LayerNorm.eps == 1e-8
+    for name, tensor in fine_tuned.state_dict().items():
+        if "classifiers" not in name:
+            assert torch.equal(tensor, fresh.state_dict()[name]), name
+    assert fresh.exits.classifiers["0"].weight.shape == (5, 32)
+    cut = offramp.load(released, layers=2, exits="last")
+    assert torch.equal(cut.exits.poolers["1"].weight, fine_tuned.exits.poolers["1"].weight)
+    assert cut.exits.layers == (2,)
+    assert same_weights(from_pretrained(released, layers=2), cut.backbone)
+
+
+def test_elasticbert_static_checkpoint(tmp_path: Path) -> None:
+    """What the static program saves: k layers, one live pooler, one classifier."""
+
+    def static(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        kept = {n: t for n, t in tensors.items() if not any(f".{i}." in n for i in (2, 3)) and "pooler.0" not in n}
+        kept = {n: t for n, t in kept.items() if not n.startswith("classifiers")}
+        return kept | {f"classifier.{w}": tensors[f"classifiers.1.{w}"] for w in ("weight", "bias")}
+
+    folder = rewrite(
+        GOLDEN / "elasticbert_dynamic", tmp_path / "static", static, num_hidden_layers=2, num_output_layers=1
+    )
+    model = offramp.load(folder)
+    expected = offramp.load(GOLDEN / "elasticbert_dynamic", layers=2, exits="last")
+    torch.testing.assert_close(model(**tiny_batch()).logits, expected(**tiny_batch()).logits)
+
+
+HUGGING_FACE = {
+    "bert": "BertForSequenceClassification",
+    "roberta": "RobertaForSequenceClassification",
+    "albert": "AlbertForSequenceClassification",
+}
+
+
+@pytest.mark.parametrize("family", HUGGING_FACE)
+def test_fine_tuned_classifier_becomes_the_last_exit(
+    family: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = tiny_backbone(family)
+    config.id2label, config.label2id = {0: "no", 1: "maybe", 2: "yes"}, {"no": 0, "maybe": 1, "yes": 2}
+    theirs = getattr(transformers, HUGGING_FACE[family])(config).eval()
+    theirs.save_pretrained(tmp_path)
+    with caplog.at_level(logging.WARNING, "offramp"):
+        model = offramp.load(tmp_path)
+    assert "the exits after layers 1, 2, 3 are new: train them before use" in caplog.text
+    assert model.config.id2label == {0: "no", 1: "maybe", 2: "yes"}
+    torch.testing.assert_close(model(**tiny_batch()).logits, theirs(**tiny_batch()).logits)
+    fresh = offramp.load(tmp_path, num_labels=2)
+    assert fresh(**tiny_batch()).logits.shape == (6, 2)
+
+
+@pytest.mark.parametrize("kind", ["Model", "ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
+def test_pretrained_encoder_gets_new_exits_that_start_from_its_pooler(kind: str, tmp_path: Path) -> None:
+    theirs = getattr(transformers, f"Bert{kind}")(tiny_backbone("bert")).eval()
+    theirs.save_pretrained(tmp_path)
+    model = offramp.load(tmp_path, num_labels=4)
+    encoder = getattr(theirs, "bert", theirs)
+    hidden = encoder(**tiny_batch()).last_hidden_state
+    torch.testing.assert_close(model(**tiny_batch(), output_hidden_states=True).hidden_states[-1], hidden)
+    assert model(**tiny_batch()).logits.shape == (6, 4)
+    if encoder.pooler is not None:
+        assert all(torch.equal(p.weight, encoder.pooler.dense.weight) for p in model.exits.poolers.values())
+
+
+def test_question_answering(tmp_path: Path) -> None:
+    theirs = transformers.BertForQuestionAnswering(tiny_backbone("bert")).eval()
+    theirs.save_pretrained(tmp_path)
+    batch = rows_of(tiny_batch(), torch.tensor([0]))
+    ours, expected = offramp.load(tmp_path)(**batch), theirs(**batch)
+    torch.testing.assert_close(ours.start_logits, expected.start_logits)
+    torch.testing.assert_close(ours.end_logits, expected.end_logits)
+
+
+@pytest.mark.parametrize("path", [TF_ALBERT, TF_ALBERT / "model.ckpt-best"], ids=["folder", "prefix"])
+def test_google_albert(path: Path) -> None:
+    model = offramp.load(path, classifiers=1, poolers=1)
+    assert (model.backbone.depth, model.backbone.hidden_size, len(model.exits)) == (2, 8, 2)
+    layer = model.backbone.model.encoder.albert_layer_groups[0].albert_layers[0]
+    assert layer.ffn.weight.shape == (16, 8)
+    assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 2)
+
+
+def test_own_folder_is_cut_like_any_other(tmp_path: Path) -> None:
+    model = tiny_model(layers=4, classifiers=2, poolers=1)
+    model.save_pretrained(tmp_path)
+    assert same_weights(offramp.load(tmp_path), model)
+    trace = model(**tiny_batch()).exit_logits
+    cut = offramp.load(tmp_path, layers=3, exits=[1, 3])
+    assert cut.exits.layers == (1, 3)
+    for ours, theirs in zip(cut(**tiny_batch()).exit_logits, (trace[0], trace[2]), strict=True):
+        torch.testing.assert_close(ours, theirs)
+    cut.save_pretrained(tmp_path / "cut")
+    assert same_weights(offramp.load(tmp_path / "cut"), cut)
+
+
+def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A released ElasticBERT by its hub name, from a local cache in the hub's own layout."""
+    snapshot = tmp_path / "models--fnlp--elasticbert-base" / "snapshots" / ("0" * 40)
+    snapshot.mkdir(parents=True)
+    (tmp_path / "models--fnlp--elasticbert-base" / "refs").mkdir()
+    (tmp_path / "models--fnlp--elasticbert-base" / "refs" / "main").write_text("0" * 40)
+    shutil.copy(GOLDEN / "elasticbert_dynamic" / "config.json", snapshot)
+    torch.save(load_file(GOLDEN / "elasticbert_dynamic" / "model.safetensors"), snapshot / "pytorch_model.bin")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    assert same_weights(offramp.load("fnlp/elasticbert-base"), offramp.load(GOLDEN / "elasticbert_dynamic"))
+    with pytest.raises(offramp.OfframpError, match="no folder fnlp/missing, and the hub has no model of that name"):
+        offramp.load("fnlp/missing")
+
+
+def test_exit_options_for_new_exits(tmp_path: Path) -> None:
+    transformers.BertModel(transformers.BertConfig(**SHAPE, num_hidden_layers=4)).save_pretrained(tmp_path)
+    model = offramp.load(tmp_path, num_labels=1, pooling="mean", classifiers=1, exit_layers=[2, 4])
+    assert (model.exits.layers, model.exits.pooling, model.exits.classifier_of) == ((2, 4), ("mean",), (0, 0))
+    assert model.objective.name == "regression"

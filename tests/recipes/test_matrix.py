@@ -1,0 +1,122 @@
+"""What must hold of every recipe, on every backbone and every head."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import AutoModelForSequenceClassification
+
+from offramp.models import MultiExitModel
+from offramp.recipes import REGISTRY, Phase, Recipe, Schedule
+from offramp.training import PhaseGradients, train
+from offramp.training.loop import Step
+from tests.recipes.matrix import MATRIX
+from tests.tiny import FAMILIES, rows_of, span_batch, tiny_batch, tiny_model
+
+HEADS: dict[str, dict[str, Any]] = {
+    "classification": {},
+    "regression": {"num_labels": 1},
+    "span": {"span": True, "poolers": 0},
+    "one head for all": {"poolers": 1, "classifiers": 1},
+    "a head for each half": {"poolers": 2, "classifiers": 2},
+    "exits on some layers": {"exit_layers": [2, 4]},
+}
+
+every_recipe = pytest.mark.parametrize("recipe", MATRIX.values(), ids=MATRIX.keys())
+
+
+def make(family: str, head: str) -> tuple[MultiExitModel, list[dict[str, Tensor]]]:
+    """A model without dropout, and two batches to learn."""
+    model = tiny_model(family, exit_dropout=0.0, **HEADS[head])
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    batch = span_batch(8) if head == "span" else tiny_batch(8, labels=1 if head == "regression" else 3)
+    return model, [rows_of(batch, torch.arange(4)), rows_of(batch, torch.arange(4, 8))]
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("family", FAMILIES)
+@every_recipe
+def test_learns(recipe: Recipe, family: str, head: str) -> None:
+    """Each phase brings its own loss down, changes all it trains, and nothing else."""
+    model, batches = make(family, head)
+    recipe.prepare(model)
+    before: dict[str, Tensor] = {}
+    phases = {phase.name: phase for phase in recipe.phases(model)}
+    losses: dict[str, list[float]] = {name: [] for name in phases}
+
+    def watch(step: Step) -> None:
+        losses[step.phase].append(step.loss)
+
+    for phase in phases.values():
+        before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+        train(model, OnePhase(phase), batches, on_step=watch)
+        changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+        assert changed <= phase.trains
+        assert phase.trains - changed <= never_reached(model)
+        assert sum(losses[phase.name][-2:]) < sum(losses[phase.name][:2])
+
+
+def never_reached(model: MultiExitModel) -> set[str]:
+    """Weights without a gradient whatever the loss: softmax forgets a bias that is added to every key."""
+    return {name for name, _ in model.named_parameters() if name.endswith("key.bias")}
+
+
+class OnePhase:
+    """A recipe of one given phase."""
+
+    def __init__(self, phase: Phase) -> None:
+        self.phase = phase
+
+    def prepare(self, model: MultiExitModel) -> None:
+        pass
+
+    def phases(self, model: MultiExitModel) -> list[Phase]:
+        return [self.phase]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+@every_recipe
+def test_accumulating_is_one_large_batch(recipe: Recipe, family: str) -> None:
+    """Also where gradients are edited: the edit sees the sums, not the last micro-batch."""
+    model, halves = make(family, "classification")
+    model.double()
+    whole = tiny_batch(8, labels=3)
+    recipe.prepare(model)
+    for phase in recipe.phases(model):
+        found = []
+        for micro_batches in ([whole], halves):
+            with PhaseGradients(model, replace(phase, schedule=Schedule(clip=0.1))) as gradients:
+                for batch in micro_batches:
+                    gradients.add(batch, weight=1 / len(micro_batches))
+                gradients.finish()
+                found.append({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        assert found[0].keys() == found[1].keys()
+        assert found[0].keys() <= phase.trains
+        for name, gradient in found[0].items():
+            torch.testing.assert_close(gradient, found[1][name])
+
+
+@every_recipe
+def test_training_twice_gives_the_same_bits_and_so_does_saving(recipe: Recipe, tmp_path: Path) -> None:
+    models = []
+    for _ in range(2):
+        torch.manual_seed(5)
+        model, batches = make("bert", "classification")
+        train(model, recipe, batches, accumulate=2)
+        models.append(model)
+    models[0].save_pretrained(tmp_path)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path)
+    for name, tensor in models[0].state_dict().items():
+        assert torch.equal(tensor, models[1].state_dict()[name])
+        assert torch.equal(tensor, again.state_dict()[name])
+
+
+def test_the_matrix_has_every_recipe() -> None:
+    assert {recipe.name for recipe in MATRIX.values()} == set(REGISTRY)
