@@ -17,6 +17,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+torch.set_num_threads(1)  # the models are tiny: threads only wait for each other, badly so on a busy machine
+
+
 @pytest.fixture(autouse=True)
 def _same_numbers_every_run() -> None:
     torch.manual_seed(0)

@@ -64,7 +64,7 @@ class Policy(ABC):
             raise OfframpError(f"{self.name} makes no sense for {task}: use {self.instead} instead")
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            if field.type == "PerLayer" and not isinstance(value, int | float) and len(value) != exit_layers[-1]:
+            if field.type in ("PerLayer", PerLayer) and not isinstance(value, int | float) and len(value) != exit_layers[-1]:
                 raise OfframpError(
                     f"{self.name} has {len(value)} values of {field.name}, but the model has {exit_layers[-1]} layers: "
                     "give one number, or one for each layer"
