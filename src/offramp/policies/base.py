@@ -63,11 +63,11 @@ class Policy(ABC):
         if task not in self.tasks:
             raise OfframpError(f"{self.name} makes no sense for {task}: use {self.instead} instead")
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if field.type in ("PerLayer", PerLayer) and not isinstance(value, int | float) and len(value) != exit_layers[-1]:
+            numbers = getattr(self, field.name)
+            if field.type in ("PerLayer", PerLayer) and isinstance(numbers, tuple) and len(numbers) != exit_layers[-1]:
                 raise OfframpError(
-                    f"{self.name} has {len(value)} values of {field.name}, but the model has {exit_layers[-1]} layers: "
-                    "give one number, or one for each layer"
+                    f"{self.name} has {len(numbers)} values of {field.name}, but the model has {exit_layers[-1]} "
+                    "layers: give one number, or one for each layer"
                 )
 
     def __or__(self, other: Policy) -> Policy:
