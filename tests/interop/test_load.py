@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 import shutil
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import offramp
-from offramp.backbones import from_pretrained
+from offramp.backbones import ElasticBertConfig, from_pretrained
 from tests.tiny import SHAPE, rows_of, tiny_backbone, tiny_batch, tiny_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -51,7 +52,7 @@ def same_weights(left: nn.Module, right: nn.Module) -> bool:
 def _nothing_goes_unused(caplog: pytest.LogCaptureFixture) -> Any:
     """Weights that were not understood are warned of: no checkpoint of these tests may have any."""
     yield
-    assert "not used" not in caplog.text
+    assert "weights not used" not in caplog.text
 
 
 @pytest.mark.parametrize("name", ORIGINALS)
@@ -200,6 +201,29 @@ def test_own_folder_is_cut_like_any_other(tmp_path: Path) -> None:
         torch.testing.assert_close(ours, theirs)
     cut.save_pretrained(tmp_path / "cut")
     assert same_weights(offramp.load(tmp_path / "cut"), cut)
+
+
+def test_learned_loss_weights_belong_to_their_exits(tmp_path: Path) -> None:
+    model = tiny_model(learned_loss_weights=True)
+    model.save_pretrained(tmp_path)
+    assert torch.equal(offramp.load(tmp_path).loss_weights, model.loss_weights)
+    assert not hasattr(offramp.load(tmp_path, layers=2), "loss_weights")
+
+
+def test_released_sizes() -> None:
+    """Parameters of ElasticBERT-base as released: 12 poolers; cut to 12 and 6 layers with one."""
+    with torch.device("meta"):
+        config = offramp.MultiExitConfig(backbone_config=ElasticBertConfig(layer_norm_eps=1e-8))
+        sizes = [count_without_classifiers(offramp.MultiExitForSequenceClassification(config))]
+        for layers in (12, 6):
+            cut = copy.deepcopy(config)
+            cut.keep(layers, "last")
+            sizes.append(count_without_classifiers(offramp.MultiExitForSequenceClassification(cut)))
+    assert sizes == [115_978_752, 109_482_240, 66_955_008]
+
+
+def count_without_classifiers(model: nn.Module) -> int:
+    return sum(p.numel() for name, p in model.named_parameters() if "classifiers" not in name)
 
 
 def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

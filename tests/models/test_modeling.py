@@ -134,6 +134,13 @@ def test_a_model_moves_between_precisions_and_trains_with_checkpointing() -> Non
     assert model.bfloat16()(**tiny_batch()).logits.dtype == torch.bfloat16
 
 
+def test_the_vocabulary_can_grow() -> None:
+    model = tiny_model()
+    model.resize_token_embeddings(VOCABULARY + 3)
+    assert model.config.vocab_size == VOCABULARY + 3
+    assert model(input_ids=torch.tensor([[VOCABULARY + 2, 5]])).logits.shape == (1, 3)
+
+
 def test_encoder_alone(tmp_path: Path) -> None:
     model, batch = tiny_model(), tiny_batch()
     model.save_pretrained(tmp_path)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -111,6 +113,7 @@ def test_what_makes_no_sense_is_refused(wrong: str) -> None:
     [
         (lambda: Patience(0), "patience must be 1 or more"),
         (lambda: Window(0), "at least one exit"),
+        (lambda: Entropy(float("nan")), "threshold of entropy is not a number"),
         (lambda: Window(3, "sideways"), "use one of same_side, trend, stable"),
         (lambda: first_exit(Scripted((1, 2)), torch.zeros(4, 3, 2)), "sample 2 was asked for"),
     ],
@@ -118,6 +121,17 @@ def test_what_makes_no_sense_is_refused(wrong: str) -> None:
 def test_bad_numbers_are_refused(make: Any, message: str) -> None:
     with pytest.raises(OfframpError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "exit"),
+    [(np.float32(0.5), 1), (np.array([0.5, 0.25]), 1), ([1, 0.5], 0), (torch.tensor([0.75, 0.25]), 0)],
+)
+def test_numbers_of_any_kind_are_plain_inside(numbers: Any, exit: int) -> None:
+    policy = Entropy(numbers)
+    assert policy == policy_from_json(json.loads(json.dumps(policy.to_json())))
+    assert hash(policy) == hash(Entropy(numbers))
+    assert first_exit(policy, torch.zeros(2, 3, 2)).tolist() == [exit] * 3  # ln 2 = 0.69
 
 
 @pytest.mark.parametrize(

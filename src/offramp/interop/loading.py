@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+from transformers.initialization import no_init_weights
 
 from offramp.errors import OfframpError
 from offramp.interop import deebert, elasticbert, elbert, huggingface, own
@@ -84,16 +85,27 @@ def _translate(dialect: Dialect, checkpoint: Checkpoint, wishes: Wishes) -> Tran
 
 def build(checkpoint: Checkpoint, translation: Translation) -> Model:
     """Make the model and fill in the checkpoint's weights; every weight must be accounted for."""
-    model = translation.model_class(translation.config)
+    with no_init_weights():  # every weight is filled in below; drawing them first takes seconds on a large model
+        model = translation.model_class(translation.config)
     sources = {name: translation.source(name) for name in model.state_dict()}
     for name, target in model.state_dict().items():
         source = sources[name]
-        if source is not None:
+        if source is None:
+            new_weight(target, model.config.initializer_range)
+        else:
             target.copy_(_fitting(checkpoint, source, target))
     refuse_nan(model, checkpoint.weights)
     _report(checkpoint, translation, model, sources)
     model.eval()
     return model
+
+
+def new_weight(weight: Tensor, spread: float) -> None:
+    """A weight that no checkpoint brings: matrices are drawn as in BERT, biases start at 0."""
+    if weight.ndim >= 2:
+        weight.normal_(std=spread)
+    else:
+        weight.zero_()
 
 
 def _fitting(checkpoint: Checkpoint, source: str, target: Tensor) -> Tensor:

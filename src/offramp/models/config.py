@@ -96,6 +96,10 @@ class MultiExitConfig(PreTrainedConfig):
     def vocab_size(self) -> int:
         return int(self.backbone_config.vocab_size)
 
+    @vocab_size.setter
+    def vocab_size(self, size: int) -> None:
+        self.backbone_config.vocab_size = size
+
     @property
     def initializer_range(self) -> float:
         return float(self.backbone_config.initializer_range)
@@ -118,6 +122,8 @@ class MultiExitConfig(PreTrainedConfig):
         kept = [i for i, layer in enumerate(self.exit_layers) if layer in wanted]
         if exits == "last":
             kept = kept[-1:]
+        # Learned loss weights are for one set of exits, and add up to their number.
+        self.learned_loss_weights = self.learned_loss_weights and len(kept) == self.num_exits
         self.exit_layers = [self.exit_layers[i] for i in kept]
         self.poolers = [self.poolers[i] for i in kept] if self.poolers else []
         self.classifiers = [self.classifiers[i] for i in kept]

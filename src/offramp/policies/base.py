@@ -6,6 +6,7 @@ The same `step` drives a live batch (`model.answer`) and a stored trace (`first_
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -46,9 +47,8 @@ class Policy(ABC):
             REGISTRY[cls.name] = cls
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # JSON and callers bring lists; a frozen policy holds tuples
-            if isinstance(getattr(self, field.name), list):
-                object.__setattr__(self, field.name, tuple(getattr(self, field.name)))
+        for field in dataclasses.fields(self):
+            object.__setattr__(self, field.name, _own_number(self.name, field.name, getattr(self, field.name)))
 
     def start(self, samples: Tensor) -> State:
         """State before the first exit; `samples` (B,) numbers the rows."""
@@ -85,6 +85,17 @@ class Policy(ABC):
         return {"policy": self.name} | {
             field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
         }
+
+
+def _own_number(policy: str, setting: str, value: Any) -> Any:
+    """Numbers as a frozen policy holds them: plain ones for NumPy's and torch's, tuples for lists and arrays."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(_own_number(policy, setting, item) for item in value)
+    if isinstance(value, float) and math.isnan(value):
+        raise OfframpError(f"{setting} of {policy} is not a number")
+    return value
 
 
 def _plain(value: Any) -> Any:
