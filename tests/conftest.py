@@ -17,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    folder = config.getoption("--golden-dir")
+    if not any(folder.glob("*/manifest.json")):
+        raise pytest.UsageError(f"--golden-dir {folder}: no */manifest.json in it")
+
+
 torch.set_num_threads(1)  # the models are tiny: threads only wait for each other, badly so on a busy machine
 
 

@@ -12,10 +12,7 @@ from tests.golden.left_out import reason_left_out
 
 
 def find_cases(folder: Path) -> list[GoldenCase]:
-    cases = [GoldenCase(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
-    if not cases:
-        raise pytest.UsageError(f"--golden-dir {folder}: no */manifest.json in it")
-    return cases
+    return [GoldenCase(path.parent) for path in sorted(folder.glob("*/manifest.json"))]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
