@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from offramp.policies import REGISTRY, first_exit, policy_from_json, select_rows
+from offramp.policies import REGISTRY, first_exit, policy_from_json, policy_from_text, select_rows
 from tests.policies.matrix import MATRIX, SAMPLES, Row
 
 EXITS = 5
@@ -67,6 +67,11 @@ def test_batched_is_one_at_a_time_is_live(row: Row, data: st.DataObject) -> None
 def test_json_round_trip(row: Row) -> None:
     text = json.dumps(row.policy.to_json())
     assert policy_from_json(json.loads(text)) == row.policy
+
+
+@rows_of_matrix
+def test_text_round_trip(row: Row) -> None:
+    assert policy_from_text(str(row.policy)) == row.policy
 
 
 @rows_of_matrix

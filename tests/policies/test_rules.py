@@ -22,6 +22,7 @@ from offramp.policies import (
     entropy,
     first_exit,
     policy_from_json,
+    policy_from_text,
 )
 
 
@@ -132,6 +133,43 @@ def test_numbers_of_any_kind_are_plain_inside(numbers: Any, exit: int) -> None:
     assert policy == policy_from_json(json.loads(json.dumps(policy.to_json())))
     assert hash(policy) == hash(Entropy(numbers))
     assert first_exit(policy, torch.zeros(2, 3, 2)).tolist() == [exit] * 3  # ln 2 = 0.69
+
+
+@pytest.mark.parametrize(
+    ("text", "policy"),
+    [
+        ("entropy(0.1)", Entropy(0.1)),
+        (" entropy( [0.1, 0.2], normalised=True ) ", Entropy((0.1, 0.2), normalised=True)),
+        ("entropy(0.1) | window(8, rule='trend')", Entropy(0.1) | Window(8, "trend")),
+        ("patience(2) & (confidence(0.8) | fixed(4))", Patience(2) & (Confidence(0.8) | Fixed(4))),
+        ("fixed(1) | fixed(2) & fixed(3)", Fixed(1) | (Fixed(2) & Fixed(3))),
+    ],
+)
+def test_policies_as_people_type_them(text: str, policy: Policy) -> None:
+    assert policy_from_text(text) == policy
+
+
+def test_policies_print_as_they_are_typed() -> None:
+    assert str(Entropy(0.1, normalised=True) | Window(8)) == "entropy(0.1, normalised=True) | window(8)"
+    assert str((Patience(2) | Fixed(3)) & Entropy((0.1, 0.2))) == "(patience(2) | fixed(3)) & entropy([0.1, 0.2])"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "write it like 'entropy"),
+        ("entropy", "write it like 'entropy"),
+        ("entropy(0.1) + fixed(2)", "write it like 'entropy"),
+        ("entropy(0.1", "write it like 'entropy"),
+        ("hunch(3)", r"unknown policy 'hunch' in 'hunch\(3\)': use one of confidence, entropy"),
+        ("entropy(treshold=0.1)", "takes the settings threshold, normalised"),
+        ("entropy(__import__('os'))", "plain numbers and words only"),
+        ("either(1)", "unknown policy 'either'"),
+    ],
+)
+def test_bad_text_is_refused(text: str, message: str) -> None:
+    with pytest.raises(OfframpError, match=message):
+        policy_from_text(text)
 
 
 @pytest.mark.parametrize(

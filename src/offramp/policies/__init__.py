@@ -16,6 +16,7 @@ from offramp.policies.entropy import Entropy, entropy
 from offramp.policies.fixed import Fixed, Scripted
 from offramp.policies.patience import Patience
 from offramp.policies.ruled_out import RuledOut
+from offramp.policies.text import policy_from_text
 from offramp.policies.window import Window
 
 import_all(__name__, __path__)
@@ -37,5 +38,6 @@ __all__ = [
     "entropy",
     "first_exit",
     "policy_from_json",
+    "policy_from_text",
     "select_rows",
 ]

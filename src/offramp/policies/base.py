@@ -80,6 +80,11 @@ class Policy(ABC):
 
         return Both((self, other))
 
+    def __str__(self) -> str:
+        from offramp.policies.text import policy_to_text
+
+        return policy_to_text(self)
+
     def to_json(self) -> dict[str, Any]:
         """A dict that `policy_from_json` turns back into an equal policy."""
         return {"policy": self.name} | {

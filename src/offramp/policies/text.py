@@ -1,0 +1,66 @@
+"""Policies as people type them: `entropy(0.1, normalised=True) | window(8)`."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from typing import Any
+
+from offramp.errors import OfframpError
+from offramp.policies.base import REGISTRY, Policy
+from offramp.policies.combined import Both, Combined, Either
+
+EXAMPLE = "entropy(0.1) | window(8)"
+
+
+def policy_to_text(policy: Policy) -> str:
+    """The shortest text that `policy_from_text` reads back as an equal policy."""
+    if isinstance(policy, Combined):
+        sign = " | " if isinstance(policy, Either) else " & "
+        return sign.join(f"({part})" if isinstance(part, Combined) else str(part) for part in policy.of)
+    first, *others = dataclasses.fields(policy)
+    settings = [_written(getattr(policy, first.name))]
+    settings += [
+        f"{field.name}={_written(getattr(policy, field.name))}"
+        for field in others
+        if getattr(policy, field.name) != field.default
+    ]
+    return f"{policy.name}({', '.join(settings)})"
+
+
+def policy_from_text(text: str) -> Policy:
+    """Read a policy: names with their numbers, joined by | (either says so) and & (both do), with parentheses."""
+    try:
+        tree = ast.parse(text.strip(), mode="eval").body
+    except (SyntaxError, ValueError) as error:
+        raise OfframpError(f"cannot read the policy {text!r}: write it like {EXAMPLE!r}") from error
+    return _read(tree, text)
+
+
+def _written(value: Any) -> str:
+    return repr(list(value)) if isinstance(value, tuple) else repr(value)
+
+
+def _read(node: ast.expr, text: str) -> Policy:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.BitAnd):
+        parts = (_read(node.left, text), _read(node.right, text))
+        return Either(parts) if isinstance(node.op, ast.BitOr) else Both(parts)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        return _read_rule(node.func.id, node, text)
+    raise OfframpError(f"cannot read the policy {text!r}: write it like {EXAMPLE!r}")
+
+
+def _read_rule(name: str, call: ast.Call, text: str) -> Policy:
+    rules = {known: rule for known, rule in REGISTRY.items() if not issubclass(rule, Combined)}
+    if name not in rules:
+        raise OfframpError(f"unknown policy {name!r} in {text!r}: use one of {', '.join(sorted(rules))}")
+    try:
+        numbers = [ast.literal_eval(argument) for argument in call.args]
+        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except ValueError as error:
+        raise OfframpError(f"{name} in {text!r} takes plain numbers and words only") from error
+    try:
+        return rules[name](*numbers, **settings)
+    except TypeError as error:
+        known = ", ".join(field.name for field in dataclasses.fields(rules[name]))
+        raise OfframpError(f"{name} in {text!r} takes the settings {known}") from error
