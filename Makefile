@@ -23,7 +23,7 @@ test: lint
 	$(BIN)/pytest -m 'not slow'
 
 test-slow: $(READY)
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -m slow || [ $$? -eq 5 ]  # 5: no test is that slow yet
 
 quickstart: $(READY)
 	@echo 'quickstart is not there yet: it needs a pre-trained backbone in the box and the train command.'

@@ -200,7 +200,7 @@ BAD_BATCHES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "too long": ({"input_ids": torch.ones(1, 41, dtype=torch.long)}, "41 tokens, but the backbone takes 40"),
     "mask of another shape": (
         {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 4, dtype=torch.long)},
-        "they must be equal",
+        "they must have the same shape",
     ),
 }
 

@@ -93,7 +93,7 @@ class Backbone(nn.Module, ABC):
         """The module that computes layer `index` (0-based); the same one more than once where layers share weights."""
 
     def matrices_below_last_layer(self) -> Iterator[tuple[str, nn.Parameter]]:
-        """Weight matrices (no biases, no norms) of every layer that some exit before the last one depends on, too."""
+        """Weight matrices (no biases, no norms) of every layer but the last; of all layers where they are one."""
         below = {id(p) for index in range(self.depth - 1) for p in self.layer_module(index).parameters()}
         for name, parameter in self.named_parameters():
             if id(parameter) in below and parameter.ndim == 2:

@@ -9,7 +9,9 @@ from offramp.backbones import Backbone
 from offramp.errors import OfframpError
 
 
-def check_batch(backbone: Backbone, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+def check_batch(
+    backbone: Backbone, input_ids: Tensor, attention_mask: Tensor | None, token_type_ids: Tensor | None = None
+) -> Tensor:
     """Refuse what the backbone cannot answer; return the attention mask (all ones where none was given)."""
     if input_ids.ndim != 2:
         raise OfframpError(f"input_ids must be (batch, tokens), not {tuple(input_ids.shape)}")
@@ -20,23 +22,28 @@ def check_batch(backbone: Backbone, input_ids: Tensor, attention_mask: Tensor | 
         raise OfframpError(f"{tokens} tokens, but the backbone takes {backbone.max_length}: truncate the texts")
     if attention_mask is None:
         attention_mask = torch.ones_like(input_ids)
-    if attention_mask.shape != input_ids.shape:
-        raise OfframpError(
-            f"attention_mask is {tuple(attention_mask.shape)}, input_ids {tuple(input_ids.shape)}: they must be equal"
-        )
+    for name, other in (("attention_mask", attention_mask), ("token_type_ids", token_type_ids)):
+        if other is not None and other.shape != input_ids.shape:
+            shapes = f"{name} is {tuple(other.shape)}, input_ids {tuple(input_ids.shape)}"
+            raise OfframpError(f"{shapes}: they must have the same shape")
     if not torch.compiler.is_compiling():
-        _check_values(backbone, input_ids, attention_mask)
+        _check_range("token id", input_ids, backbone.vocab_size, "vocabulary")
+        if token_type_ids is not None:
+            _check_range("token type", token_type_ids, backbone.config.type_vocab_size, "token types")
+        _check_rows(attention_mask)
     return attention_mask
 
 
-def _check_values(backbone: Backbone, input_ids: Tensor, attention_mask: Tensor) -> None:
-    lowest, highest = (int(bound) for bound in torch.aminmax(input_ids))
-    if lowest < 0 or highest >= backbone.vocab_size:
-        wrong = lowest if lowest < 0 else highest
+def _check_range(what: str, ids: Tensor, size: int, table: str) -> None:
+    lowest, highest = (int(bound) for bound in torch.aminmax(ids))
+    if lowest < 0 or highest >= size:
         raise OfframpError(
-            f"token id {wrong} is outside the vocabulary of {backbone.vocab_size}: "
+            f"{what} {lowest if lowest < 0 else highest} is outside the {table} of {size}: "
             "use the tokenizer that belongs to this model"
         )
+
+
+def _check_rows(attention_mask: Tensor) -> None:
     empty = (attention_mask != 0).sum(1) == 0
     if bool(empty.any()):
         row = int(empty.nonzero()[0])

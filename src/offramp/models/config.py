@@ -34,6 +34,7 @@ class MultiExitConfig(PreTrainedConfig):
     model_type = "offramp"
     sub_configs = {"backbone_config": AutoConfig}
     has_no_defaults_at_init = True
+    keys_to_ignore_at_inference = ["exit_logits", "hidden_states"]  # what a Trainer's metrics see is the last exit
 
     # None (and for poolers and classifiers a number) only until __post_init__ has filled it in.
     backbone_config: Any = None

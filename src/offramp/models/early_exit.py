@@ -39,7 +39,7 @@ def answer(
     """
     layers = model.exits.layers
     policy.check(model.objective.name, layers)
-    attention_mask = check_batch(model.backbone, input_ids, attention_mask)
+    attention_mask = check_batch(model.backbone, input_ids, attention_mask, token_type_ids)
     live = torch.arange(len(input_ids), device=input_ids.device)  # rows still in the batch
     state = policy.start(live if samples is None else samples)
     hidden = model.backbone.embed(input_ids, token_type_ids)

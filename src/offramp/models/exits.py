@@ -50,8 +50,9 @@ class Exits(nn.Module):
         real = real.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
         pooled = torch.zeros_like(hidden[:, 0])
         for kind in self.pooling:
-            if kind == "first":
-                pooled = pooled + hidden[:, 0]
+            if kind == "first":  # the first real one: some tokenizers pad on the left
+                first = (attention_mask != 0).int().argmax(1)
+                pooled = pooled + hidden[torch.arange(len(hidden), device=hidden.device), first]
             elif kind == "mean":
                 pooled = pooled + (hidden * real).sum(1) / real.sum(1)
             else:

@@ -42,11 +42,15 @@ class MultiExitOutput(ModelOutput):
 
 
 @dataclass
-class MultiExitSpanOutput(MultiExitOutput):
-    """The same for spans, with the last exit's logits split as question-answering code expects them."""
+class MultiExitSpanOutput(ModelOutput):
+    """The same for spans, after the last exit's logits split as question-answering code expects them."""
 
+    loss: Tensor | None = None
     start_logits: Tensor | None = None
     end_logits: Tensor | None = None
+    logits: Tensor | None = None
+    exit_logits: tuple[Tensor, ...] | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
 
 
 class MultiExitPreTrainedModel(PreTrainedModel):
@@ -55,6 +59,7 @@ class MultiExitPreTrainedModel(PreTrainedModel):
     config_class = MultiExitConfig
     base_model_prefix = "backbone"
     supports_gradient_checkpointing = True
+    accepts_loss_kwargs = False  # our losses are means: a Trainer that accumulates has to divide by the number of steps
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -94,7 +99,7 @@ class MultiExitEncoder(MultiExitPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
-        attention_mask = check_batch(self.backbone, input_ids, attention_mask)
+        attention_mask = check_batch(self.backbone, input_ids, attention_mask, token_type_ids)
         hidden = self.backbone.embed(input_ids, token_type_ids)
         mask = self.backbone.mask(attention_mask, hidden)
         states = [hidden]
@@ -135,8 +140,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
         No layer above the last wanted exit is computed. `branch` lets a recipe shape the gradient where an exit
         leaves the trunk.
         """
-        attention_mask = check_batch(self.backbone, input_ids, attention_mask)
-        wanted = range(len(self.exits)) if exits is None else exits
+        attention_mask = check_batch(self.backbone, input_ids, attention_mask, token_type_ids)
+        wanted = range(len(self.exits)) if exits is None else sorted(exits)
         layers = [self.exits.layers[exit] for exit in wanted]  # 1-based, ascending
         hidden = self.backbone.embed(input_ids, token_type_ids)
         mask = self.backbone.mask(attention_mask, hidden)
@@ -166,7 +171,12 @@ class MultiExitModel(MultiExitPreTrainedModel):
         samples: Tensor | None = None,
     ) -> Answer:
         """Answer a batch under a policy: each row leaves at its own layer, and no later layer is computed for it."""
-        return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
+        training = self.training
+        self.eval()  # dropout would make answers, and exits, a matter of chance
+        try:
+            return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
+        finally:
+            self.train(training)
 
     @staticmethod
     def target(batch: dict[str, Tensor]) -> Tensor | None:

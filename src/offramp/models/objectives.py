@@ -43,7 +43,7 @@ class Regression(Objective):
     name = "regression"
 
     def loss(self, logits: Tensor, target: Tensor) -> Tensor:
-        return F.mse_loss(logits.squeeze(-1), target.to(logits.dtype))
+        return F.mse_loss(logits.flatten(), target.to(logits.dtype).flatten())
 
     def distil(self, student: Tensor, teacher: Tensor, temperature: float) -> Tensor:
         return F.mse_loss(student / temperature, teacher / temperature)

@@ -25,6 +25,9 @@ PerLayer = float | Sequence[float]
 
 REGISTRY: dict[str, type[Policy]] = {}
 
+INSTEAD = {"regression": "patience(2, tolerance=0.5) or fixed(layer)", "span": "fixed(layer)"}
+"""What to use on a task that a rule is not for."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Policy(ABC):
@@ -37,8 +40,6 @@ class Policy(ABC):
     name: ClassVar[str]
     tasks: ClassVar[frozenset[str]] = frozenset({"classification"})
     """Tasks on which the rule makes sense: classification, regression, span."""
-    instead: ClassVar[str] = "patience(2, tolerance=0.5) or fixed(layer)"
-    """What to use on a task this rule is not for."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -61,7 +62,7 @@ class Policy(ABC):
     def check(self, task: str, exit_layers: Sequence[int]) -> None:
         """Refuse a model or task on which the rule makes no sense."""
         if task not in self.tasks:
-            raise OfframpError(f"{self.name} makes no sense for {task}: use {self.instead} instead")
+            raise OfframpError(f"{self.name} makes no sense for {task}: use {INSTEAD[task]} instead")
         for field in dataclasses.fields(self):
             numbers = getattr(self, field.name)
             if field.type in ("PerLayer", PerLayer) and isinstance(numbers, tuple) and len(numbers) != exit_layers[-1]:

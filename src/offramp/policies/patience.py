@@ -21,7 +21,6 @@ class Patience(Policy):
     """
 
     tasks = frozenset({"classification", "regression"})
-    instead = "fixed(layer)"
 
     patience: int
     tolerance: float | None = None

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import Tensor, nn
 
+from offramp.errors import OfframpError
 from offramp.models import Branch, MultiExitModel, Objective
 
 REGISTRY: dict[str, type[Recipe]] = {}
@@ -82,6 +83,11 @@ class Phase:
     """Compute frozen parameters' gradients too and count them in the clipped norm: DeeBERT's released behaviour."""
     schedule: Schedule = field(default_factory=Schedule)
 
+    @property
+    def constant(self) -> frozenset[str]:
+        """Names of the parameters in constant groups."""
+        return frozenset(name for group in self.constant_groups for name in group.names)
+
     def exit_numbers(self, model: MultiExitModel) -> Sequence[int]:
         last = len(model.exits) - 1
         return {"all": range(last + 1), "early": range(last), "last": range(last, last + 1)}[self.exits]
@@ -104,6 +110,12 @@ class Recipe(ABC):
     @abstractmethod
     def phases(self, model: MultiExitModel) -> list[Phase]:
         """The stages of training, in order."""
+
+
+def one_of(setting: str, value: str, known: tuple[str, ...]) -> None:
+    """Refuse a misspelt word before it trains something else."""
+    if value not in known:
+        raise OfframpError(f"{setting}={value!r}: use {' or '.join(map(repr, known))}")
 
 
 def everything(model: MultiExitModel) -> frozenset[str]:

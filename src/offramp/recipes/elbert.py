@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
-from offramp.recipes.base import ConstantGroup, Forward, Phase, Recipe, Schedule, everything, sum_of_losses
+from offramp.recipes.base import ConstantGroup, Forward, Phase, Recipe, Schedule, everything, one_of, sum_of_losses
 
 WEIGHTS = "loss_weights"
 """The parameter's name in the model, and so in the saved weights."""
@@ -36,6 +36,9 @@ class ELBERT(Recipe):
     weights_rate: float = 1e-2
     keep_gradient: bool = False
     schedule: Schedule = Schedule(learning_rate=3e-5, batch_size=32)
+
+    def __post_init__(self) -> None:
+        one_of("weights", self.weights, ("dynamic", "equal"))
 
     def prepare(self, model: MultiExitModel) -> None:
         if self.weights == "equal" or model.config.learned_loss_weights:

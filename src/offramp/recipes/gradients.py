@@ -73,6 +73,6 @@ class ProjectConflicts:
         against = min(conflict(first, second, self.names).coefficient, 0.0)
         merged = dict(second)
         for name, a in first.items():
-            share = 1.0 - against if name in self.names else 1.0
-            merged[name] = share * a + second[name] if name in second else a
+            shared = (1.0 - against) * a if name in self.names else a
+            merged[name] = shared + second[name] if name in second else shared
         return merged

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
-from offramp.recipes.base import Forward, Phase, Recipe, Schedule, everything, last_exit_loss
+from offramp.recipes.base import Forward, Phase, Recipe, Schedule, everything, last_exit_loss, one_of
 from offramp.recipes.gradients import ProjectConflicts, scale_gradient
 
 
@@ -38,6 +38,9 @@ class RomeBERT(Recipe):
     first: Literal["distillation", "last"] = "distillation"
     equilibrium: bool = False
     schedule: Schedule = Schedule()
+
+    def __post_init__(self) -> None:
+        one_of("first", self.first, ("distillation", "last"))
 
     def phases(self, model: MultiExitModel) -> list[Phase]:
         if len(model.exits) == 1:

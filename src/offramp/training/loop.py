@@ -56,12 +56,11 @@ def run_phase(
 ) -> Iterable[Step]:
     """One phase with a fresh optimiser and schedule."""
     steps_per_epoch = -(-len(batches) // accumulate)
-    optimiser = make_optimiser(parameter_groups(model, phase))
-    scheduler = torch.optim.lr_scheduler.LambdaLR(
-        optimiser, learning_rate_shapes(phase, len(optimiser.param_groups), steps_per_epoch * phase.schedule.epochs)
-    )
-    model.train()
     with PhaseGradients(model, phase) as gradients:
+        optimiser = make_optimiser(parameter_groups(gradients.trained, phase))
+        shapes = learning_rate_shapes(phase, len(optimiser.param_groups), steps_per_epoch * phase.schedule.epochs)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, shapes)
+        model.train()
         for _ in range(phase.schedule.epochs):
             stream = iter(batches)
             while micro_batches := list(islice(stream, accumulate)):
@@ -80,26 +79,24 @@ def run_phase(
     model.eval()
 
 
-def parameter_groups(model: MultiExitModel, phase: Phase) -> list[dict[str, Any]]:
+def parameter_groups(trained: Mapping[str, nn.Parameter], phase: Phase) -> list[dict[str, Any]]:
     """Matrices with weight decay, biases and norms without, then the phase's constant groups."""
-    constant = frozenset[str]().union(*(group.names for group in phase.constant_groups))
-    scheduled = {n: p for n, p in model.named_parameters() if n in phase.trains and n not in constant}
-    schedule = phase.schedule
-    groups = [
-        {"params": pick(scheduled, lambda p: p.ndim >= 2), "weight_decay": schedule.weight_decay},
-        {"params": pick(scheduled, lambda p: p.ndim < 2), "weight_decay": 0.0},
+    scheduled = [parameter for name, parameter in trained.items() if name not in phase.constant]
+    matrices = [parameter for parameter in scheduled if parameter.ndim >= 2]
+    others = [parameter for parameter in scheduled if parameter.ndim < 2]
+    rate, decay = phase.schedule.learning_rate, phase.schedule.weight_decay
+    return [
+        {"params": matrices, "weight_decay": decay, "lr": rate},
+        {"params": others, "weight_decay": 0.0, "lr": rate},
+        *(
+            {
+                "params": [trained[name] for name in sorted(group.names) if name in trained],
+                "weight_decay": 0.0,
+                "lr": group.learning_rate,
+            }
+            for group in phase.constant_groups
+        ),
     ]
-    named = dict(model.named_parameters())
-    for group in groups:
-        group["lr"] = schedule.learning_rate
-    return groups + [
-        {"params": [named[n] for n in sorted(group.names)], "weight_decay": 0.0, "lr": group.learning_rate}
-        for group in phase.constant_groups
-    ]
-
-
-def pick(parameters: Mapping[str, nn.Parameter], wanted: Callable[[nn.Parameter], bool]) -> list[nn.Parameter]:
-    return [parameter for parameter in parameters.values() if wanted(parameter)]
 
 
 def learning_rate_shapes(phase: Phase, groups: int, total: int) -> list[Callable[[int], float]]:

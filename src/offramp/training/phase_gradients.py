@@ -16,6 +16,8 @@ from offramp.recipes import Forward, Gradients, Phase
 class PhaseGradients:
     """Freezes what a phase does not train, and leaves on the parameters the gradient the phase asks for.
 
+    What was frozen before stays frozen.
+
     Where the phase edits gradients, each loss's gradient is summed over the micro-batches on its own and the edit sees
     the sums: accumulating over k micro-batches is the same as one batch k times as large.
 
@@ -29,10 +31,10 @@ class PhaseGradients:
         self.model = model
         self.phase = phase
         self.by_loss: list[Gradients] = []
-        self.trained = {name: p for name, p in model.named_parameters() if name in phase.trains}
+        self.wanted = {name: p.requires_grad for name, p in model.named_parameters()}
+        self.trained = {n: p for n, p in model.named_parameters() if n in phase.trains and p.requires_grad}
         if not self.trained:
-            raise OfframpError(f"phase {phase.name!r} trains nothing on this model")
-        self.left_alone = frozenset[str]().union(*(g.names for g in phase.constant_groups))
+            raise OfframpError(f"phase {phase.name!r} trains nothing on this model: all it would train is frozen")
 
     def __enter__(self) -> PhaseGradients:
         for name, parameter in self.model.named_parameters():
@@ -42,8 +44,8 @@ class PhaseGradients:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for parameter in self.model.parameters():
-            parameter.requires_grad_(True)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(self.wanted[name])
             parameter.grad = None
 
     def forward(self, batch: Mapping[str, Tensor]) -> Forward:
@@ -81,12 +83,12 @@ class PhaseGradients:
             for name, gradient in self.phase.edit_gradients(first, second).items():
                 self.trained[name].grad = gradient
             self.by_loss = []
-        clipped = [p for name, p in self.model.named_parameters() if name not in self.left_alone]
+        clipped = [p for name, p in self.model.named_parameters() if name not in self.phase.constant]
         return float(nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip))
 
     def clear(self) -> None:
         """Forget the gradients of the last step, but for those that a recipe says are kept."""
-        kept = frozenset[str]().union(*(g.names for g in self.phase.constant_groups if g.keep_gradient))
+        kept = {name for group in self.phase.constant_groups if group.keep_gradient for name in group.names}
         for name, parameter in self.model.named_parameters():
             if name not in kept:
                 parameter.grad = None
