@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import AlbertConfig, BertConfig, PreTrainedConfig, RobertaConfig
 
 from offramp.backbones import ElasticBertConfig
@@ -46,6 +46,14 @@ def tiny_model(
             if parameter.ndim == 2:
                 parameter.normal_(std=0.8 if "classifiers" in name else 0.4)
     return model.eval()
+
+
+def without_dropout(model: nn.Module) -> Any:
+    """The same model with every dropout off, whatever its mode."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    return model
 
 
 def tiny_batch(rows: int = 6, tokens: int = 12, labels: int | None = None, seed: int = 0) -> dict[str, Tensor]:

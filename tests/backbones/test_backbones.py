@@ -78,6 +78,12 @@ def test_matrices_below_last_layer() -> None:
     assert len(list(from_config(tiny_backbone("albert")).matrices_below_last_layer())) == 6
 
 
+def test_longest_input() -> None:
+    """RoBERTa's positions begin after its padding's."""
+    longest = {family: from_config(tiny_backbone(family)).max_length for family in ("bert", "roberta")}
+    assert longest == {"bert": 40, "roberta": 38}
+
+
 def test_elasticbert_configuration_is_known_to_hugging_face() -> None:
     config = AutoConfig.for_model("elasticbert", num_output_layers=3)
     assert (config.model_type, config.num_output_layers) == ("elasticbert", 3)

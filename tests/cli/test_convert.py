@@ -76,12 +76,38 @@ def test_what_is_there_is_not_lost(run: Callable[..., Result], tmp_path: Path) -
     (tmp_path / "precious").write_text("keep me")
     refused = run("convert", GOLDEN / "deebert_bert", tmp_path)
     assert (refused.status, refused.out) == (2, "")
-    assert (
-        refused.err.strip() == f"error: {tmp_path} exists and is not empty: name another folder, or allow overwriting"
-    )
+    assert refused.err.strip() == f"error: {tmp_path} exists and is not empty: name another folder, or say --overwrite"
+    refused = run("convert", GOLDEN / "deebert_bert", tmp_path, "--overwrite")
+    assert "is not a model folder: nothing in it will be overwritten" in refused.err
     assert (tmp_path / "precious").read_text() == "keep me"
-    offramp.convert(GOLDEN / "deebert_bert", tmp_path, overwrite=True)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_overwriting_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new one takes the old one's place; if it cannot, the old one is still there."""
+    offramp.convert(GOLDEN / "deebert_bert", tmp_path / "model")
+    rename = Path.rename
+
+    def fails_in_the_end(self: Path, target: Path) -> Path:
+        if self.name == "new":
+            raise OSError("disk full")
+        return rename(self, target)
+
+    monkeypatch.setattr(Path, "rename", fails_in_the_end)
+    with pytest.raises(OSError, match="disk full"):
+        offramp.convert(GOLDEN / "elbert_c2", tmp_path / "model", overwrite=True)
+    monkeypatch.undo()
+    assert offramp.load(tmp_path / "model").config.backbone_config.model_type == "bert"
+    offramp.convert(GOLDEN / "elbert_c2", tmp_path / "model", overwrite=True)
+    assert offramp.load(tmp_path / "model").config.backbone_config.model_type == "albert"
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_where_no_folder_can_be(run: Callable[..., Result], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for destination in ("file", "file/below"):
+        refused = run("convert", GOLDEN / "deebert_bert", tmp_path / destination)
+        assert refused.status == 2
+        assert refused.err.startswith(f"error: {tmp_path}/file")
 
 
 def test_a_failed_conversion_leaves_nothing(run: Callable[..., Result], tmp_path: Path) -> None:

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from offramp.interop.checkpoint import read_checkpoint
 from offramp.interop.dialect import Model, Wishes
 from offramp.interop.loading import load, translate
 from offramp.recipes import Phase, Recipe, Schedule
 from offramp.training import PhaseGradients
+from tests.tiny import without_dropout
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 LOGITS = {"rtol": 1e-4, "atol": 1e-4}  # float32 forward passes
@@ -55,10 +56,7 @@ class GoldenCase:
 
     def load(self, double: bool = False, **options: Any) -> Model:
         """The model, without dropout: as every golden number was made."""
-        model = load(self.folder, **options)
-        for module in model.modules():
-            if isinstance(module, nn.Dropout):
-                module.p = 0.0
+        model = without_dropout(load(self.folder, **options))
         return model.double() if double else model
 
     def batch(self, rows: slice = slice(None), labels: str | None = None) -> dict[str, Tensor]:

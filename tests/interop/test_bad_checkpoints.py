@@ -48,8 +48,8 @@ def set_nan(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
-def narrow(folder: Path) -> None:
-    change_config(folder, backbone_config=tiny_model().config.backbone_config.to_dict() | {"hidden_size": 32})
+def change_backbone(folder: Path, **settings: Any) -> None:
+    change_config(folder, backbone_config=tiny_model().config.backbone_config.to_dict() | settings)
 
 
 MATRIX = "backbone.model.encoder.layer.1.output.dense.weight"
@@ -69,7 +69,10 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         lambda f: change_weights(f, MATRIX, lambda t: t[:, :-1].contiguous()),
         rf"model.safetensors: weight {MATRIX} has shape \(16, 23\), but config.json calls for \(16, 24\)",
     ),
-    "other width": (narrow, r"has shape \(50, 16\), but config.json calls for \(50, 32\)"),
+    "other width": (
+        lambda f: change_backbone(f, hidden_size=32),
+        r"has shape \(50, 16\), but config.json calls for \(50, 32\)",
+    ),
     "missing weight": (lambda f: change_weights(f, MATRIX, lambda t: None), f"weight {MATRIX} is missing"),
     "NaN weight": (lambda f: change_weights(f, MATRIX, set_nan), f"weight {MATRIX} holds NaN or infinity"),
     "more exits than layers": (
@@ -82,6 +85,22 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], str]] = {
         "vocab.txt has 51 tokens, but the model's vocabulary is 50: it belongs to another model",
     ),
     "damaged tokenizer": (lambda f: (f / "tokenizer.json").write_text("{}"), "tokenizer.json is not a tokenizer file"),
+    "no such activation": (lambda f: change_backbone(f, hidden_act="gello"), "config.json: no model can be built"),
+    "heads that do not divide": (lambda f: change_backbone(f, num_attention_heads=3), "config.json: no model can be"),
+    "width that is no number": (lambda f: change_backbone(f, hidden_size="x"), "config.json: "),
+    "labels in a list": (lambda f: change_config(f, id2label=["a", "b"]), "config.json: no model can be built"),
+    "several labels at once": (
+        lambda f: change_config(f, problem_type="multi_label_classification"),
+        "config.json: several labels for one text are not supported",
+    ),
+    "vocabulary in another encoding": (
+        lambda f: (f / "vocab.txt").write_bytes(b"caf\xe9\n"),
+        "vocab.txt is not a tokenizer file",
+    ),
+    "index without a map": (
+        lambda f: (f / WEIGHTS).rename(f / "x") and (f / f"{WEIGHTS}.index.json").write_text("{}"),
+        "index.json names no weights",
+    ),
     "unknown family": (lambda f: change_config(f, model_type="gpt2"), "model_type 'gpt2' is not supported; use one of"),
     "code in a pickle": (lambda f: replace_by_pickle(f, Boom()), "Python objects besides weights, which offramp never"),
     "pickle of something else": (lambda f: replace_by_pickle(f, [1, 2]), "pytorch_model.bin"),
@@ -102,22 +121,30 @@ def test_load(wrong: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", ["empty weights", "cut weights", "wrong shape", "NaN weight", "more exits than layers"]
+    "wrong",
+    ["empty weights", "cut weights", "garbage weights", "wrong shape", "other width", "missing weight", "NaN weight"],
 )
 def test_from_pretrained(wrong: str, tmp_path: Path) -> None:
     tiny_model().save_pretrained(tmp_path)
-    BROKEN[wrong][0](tmp_path)
-    with pytest.raises(offramp.OfframpError) as caught:
+    spoil, message = BROKEN[wrong]
+    spoil(tmp_path)
+    with pytest.raises(offramp.OfframpError, match=message.removeprefix("model.safetensors: ")) as caught:
         AutoModelForSequenceClassification.from_pretrained(tmp_path)
     assert "\n" not in str(caught.value)
-    if wrong != "more exits than layers":
-        assert str(tmp_path) in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
 
 
-@pytest.mark.parametrize("path", ["nowhere", "./nowhere", "/no/such/folder", "a/b/c"])
+@pytest.mark.parametrize("path", [".", "./", "", "/"])
+def test_a_folder_without_a_model(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(offramp.OfframpError, match="is not a model folder"):
+        offramp.load(path)
+
+
+@pytest.mark.parametrize("path", ["nowhere", "./nowhere", "/no/such/folder", "a/b/c", "../up", "x" * 300])
 def test_missing_folder(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(offramp.OfframpError, match=f"there is no folder {path}"):
+    with pytest.raises(offramp.OfframpError, match=f"there is no folder {path}"[:60]):
         offramp.load(path)
 
 
@@ -129,6 +156,10 @@ def test_missing_folder(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"exits": [2, 4, 7]}, "no exit after layer 7"),
         ({"exits": "some"}, "use 'all', 'last' or a list of layers"),
         ({"exits": [2, 3]}, "the last exit is after layer 3 of 4"),
+        ({"exits": 4}, "use 'all', 'last' or a list of layers"),
+        ({"pooling": "mean"}, "its exits are trained, pooling cannot be chosen"),
+        ({"poolling": "mean"}, "there is no option 'poolling': for new exits there are classifiers, exit_dropout"),
+        ({"legacy_last_exit": True}, "only DeeBERT's checkpoints have a legacy last exit"),
     ],
 )
 def test_wishes_that_cannot_be_met(options: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -226,6 +226,62 @@ def count_without_classifiers(model: nn.Module) -> int:
     return sum(p.numel() for name, p in model.named_parameters() if "classifiers" not in name)
 
 
+@pytest.mark.parametrize("name", ["deebert_bert", "elasticbert_dynamic", "elbert_c2"])
+def test_other_labels_or_spans_than_trained_for(name: str) -> None:
+    trained = offramp.load(GOLDEN / name)
+    other, span = offramp.load(GOLDEN / name, num_labels=7), offramp.load(GOLDEN / name, span=True)
+    assert other(**tiny_batch()).logits.shape == (6, 7)
+    assert span(**tiny_batch()).logits.shape == (6, 12, 2)
+    for model in (other, span):
+        assert same_weights(model.backbone, trained.backbone)
+        assert same_weights(model.exits.poolers, trained.exits.poolers)
+    assert same_weights(offramp.load(GOLDEN / name, num_labels=trained.config.num_labels), trained)
+
+
+@pytest.mark.parametrize("name", ["deebert_bert", "elasticbert_dynamic", "elbert_c2", "elbert_opt_heads3_clsmean"])
+def test_cutting_any_checkpoint_is_quiet_and_right(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    whole, cut = offramp.load(GOLDEN / name), offramp.load(GOLDEN / name, layers=2)
+    for ours, theirs in zip(cut(**tiny_batch()).exit_logits, whole(**tiny_batch()).exit_logits, strict=False):
+        torch.testing.assert_close(ours, theirs)
+    assert len(cut.exits) == 2
+    assert not caplog.text
+
+
+def test_elbert_with_a_pooler_of_its_own(tmp_path: Path) -> None:
+    def own_pooler(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        head = "albert.encoder.exit_out_layer"
+        narrow = {f"{head}.pooler.{w}": tensors[f"albert.pooler.{w}"][:20].clone() for w in ("weight", "bias")}
+        return tensors | narrow | {f"{head}.classifier.weight": tensors[f"{head}.classifier.weight"][:, :20].clone()}
+
+    folder = rewrite(
+        GOLDEN / "elbert_c2", tmp_path / "own", own_pooler, use_out_pooler=False, fc_size1=20, pooler_input="mean-max"
+    )
+    model = offramp.load(folder)
+    hidden = model(**tiny_batch(), output_hidden_states=True).hidden_states[3]
+    pooled = torch.tanh(model.exits.poolers["0"](hidden.mean(1) + hidden.amax(1)))
+    torch.testing.assert_close(model.exits.classifiers["0"](pooled), model(**tiny_batch()).exit_logits[2])
+
+
+def test_precision_is_kept(tmp_path: Path) -> None:
+    tiny_model().bfloat16().save_pretrained(tmp_path)
+    model = offramp.load(tmp_path)
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+
+
+def test_several_tf_checkpoints_in_one_folder(tmp_path: Path) -> None:
+    for step in (9, 10):
+        for file in TF_ALBERT.glob("model.ckpt-best.*"):
+            shutil.copy(file, tmp_path / file.name.replace("best", str(step)))
+    shutil.copy(TF_ALBERT / "albert_config.json", tmp_path)
+    with pytest.raises(offramp.OfframpError, match=r"several checkpoints \(model.ckpt-10, model.ckpt-9\): name one"):
+        offramp.load(tmp_path)
+    assert same_weights(offramp.load(tmp_path / "model.ckpt-9.index").backbone, offramp.load(TF_ALBERT).backbone)
+
+
+def test_google_gelu_is_the_tanh_formula() -> None:
+    assert offramp.load(TF_ALBERT).config.backbone_config.hidden_act == "gelu_new"
+
+
 def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A released ElasticBERT by its hub name, from a local cache in the hub's own layout."""
     snapshot = tmp_path / "models--fnlp--elasticbert-base" / "snapshots" / ("0" * 40)
@@ -246,3 +302,5 @@ def test_exit_options_for_new_exits(tmp_path: Path) -> None:
     model = offramp.load(tmp_path, num_labels=1, pooling="mean", classifiers=1, exit_layers=[2, 4])
     assert (model.exits.layers, model.exits.pooling, model.exits.classifier_of) == ((2, 4), ("mean",), (0, 0))
     assert model.objective.name == "regression"
+    assert offramp.load(tmp_path, pooler_size=7).exits.poolers["0"].weight.shape == (7, 16)
+    assert offramp.load(tmp_path, exit_layers=[1, 2, 3, 4, 4]).exits.layers == (1, 2, 3, 4, 4)

@@ -13,12 +13,15 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     BertTokenizer,
+    Trainer,
+    TrainingArguments,
     pipeline,
 )
 
 from offramp import MultiExitConfig, OfframpError
 from offramp.models import MultiExitForQuestionAnswering, MultiExitForSequenceClassification
-from tests.tiny import FAMILIES, VOCABULARY, rows_of, span_batch, tiny_backbone, tiny_batch, tiny_model
+from offramp.policies import Fixed
+from tests.tiny import FAMILIES, VOCABULARY, rows_of, span_batch, tiny_backbone, tiny_batch, tiny_model, without_dropout
 
 SHAPES: dict[str, dict[str, Any]] = {
     "own": {},
@@ -108,6 +111,78 @@ def test_pooling_leaves_padding_out_unless_told(pooling: str, expected: str) -> 
     torch.testing.assert_close(padded[0], getattr(hidden[0], expected)(0))
 
 
+def test_left_padding_pools_the_first_real_token() -> None:
+    hidden, mask = torch.randn(2, 5, 16), torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]])
+    pooled = tiny_model().exits.pool(hidden, mask)
+    assert torch.equal(pooled, torch.stack([hidden[0, 2], hidden[1, 0]]))
+
+
+def test_exits_have_dropout_only_while_training() -> None:
+    model, batch = without_dropout(tiny_model()), tiny_batch()
+    model.exits.dropout.p = 0.5
+    assert torch.equal(model(**batch).logits, model(**batch).logits)
+    model.train()
+    assert not torch.equal(model(**batch).logits, model(**batch).logits)
+    assert torch.equal(*(model.answer(Fixed(2), **batch).logits for _ in range(2)))
+    assert model.training
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "expected"),
+    [
+        ("bert", {"hidden_dropout_prob": 0.3}, 0.3),
+        ("bert", {"hidden_dropout_prob": 0.3, "classifier_dropout": 0.2}, 0.2),
+        ("albert", {"hidden_dropout_prob": 0.0, "classifier_dropout_prob": 0.25}, 0.25),
+    ],
+)
+def test_exit_dropout_is_the_classifier_dropout_of_the_backbone(
+    family: str, settings: dict[str, float], expected: float
+) -> None:
+    backbone = type(tiny_backbone(family))(**{**tiny_backbone(family).to_dict(), **settings})
+    config = MultiExitConfig(backbone_config=backbone)
+    assert MultiExitForSequenceClassification(config).exits.dropout.p == expected
+
+
+def test_exits_may_be_asked_for_in_any_order() -> None:
+    model, batch = tiny_model(), tiny_batch()
+    full = model(**batch).exit_logits
+    some = model(**batch, exits=[2, 0]).exit_logits
+    assert torch.equal(some[0], full[0])
+    assert torch.equal(some[1], full[2])
+
+
+def test_padding_cannot_be_part_of_a_span() -> None:
+    batch = tiny_batch()
+    padding = batch["attention_mask"] == 0
+    for logits in tiny_model(span=True)(**batch).exit_logits:
+        assert bool((logits[padding] == torch.finfo(torch.float32).min).all())
+        assert bool((logits[~padding].abs() < 100).all())
+
+
+def test_trainer_sees_the_last_exit_and_accumulates_rightly(tmp_path: Path) -> None:
+    rows = tiny_batch(12, labels=3)
+    data = [{name: tensor[i] for name, tensor in rows.items()} for i in range(12)]
+    norms = []
+    for size, times in ((12, 1), (4, 3)):
+        torch.manual_seed(0)
+        settings = TrainingArguments(
+            str(tmp_path / str(size)),
+            max_steps=1,
+            per_device_train_batch_size=size,
+            gradient_accumulation_steps=times,
+            logging_steps=1,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            save_strategy="no",
+        )
+        trainer = Trainer(without_dropout(tiny_model()), settings, train_dataset=data)
+        trainer.train()
+        norms.append(next(float(line["grad_norm"]) for line in trainer.state.log_history if "grad_norm" in line))
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+    assert trainer.predict(data).predictions.shape == (12, 3)
+
+
 def test_regression_and_span_losses() -> None:
     regression, batch = tiny_model(num_labels=1), tiny_batch(labels=1)
     output = regression(**batch)
@@ -122,6 +197,9 @@ def test_regression_and_span_losses() -> None:
     )
     torch.testing.assert_close(output.loss, (start + end) / 2)
     assert torch.equal(output.start_logits, output.logits[..., 0])
+    column = tiny_batch(labels=1)
+    column["labels"] = column["labels"].unsqueeze(1)
+    torch.testing.assert_close(regression(**column).loss, regression(**tiny_batch(labels=1)).loss)
     outside = {**batch, "start_positions": torch.full((6,), 99), "end_positions": torch.full((6,), -1)}
     assert span(**outside).loss.item() == 0.0
 
@@ -175,6 +253,7 @@ BAD_CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "more heads than exits": ({"classifiers": 9}, "9 classifiers for 4 exits"),
     "poolers for other exits": ({"poolers": [0, 1]}, "names 2 exits, but the model has 4"),
     "width without poolers": ({"poolers": 0, "pooler_size": 8}, "needs poolers"),
+    "no classifier": ({"classifiers": 0}, "an exit needs a classifier"),
     "no backbone": ({"backbone_config": None}, "must be a Hugging Face configuration"),
 }
 
@@ -198,6 +277,10 @@ BAD_BATCHES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
     "foreign token": ({"input_ids": torch.tensor([[3, 50]])}, "token id 50 is outside the vocabulary of 50"),
     "negative token": ({"input_ids": torch.tensor([[3, -1]])}, "token id -1"),
     "too long": ({"input_ids": torch.ones(1, 41, dtype=torch.long)}, "41 tokens, but the backbone takes 40"),
+    "foreign token type": (
+        {"input_ids": torch.ones(1, 2, dtype=torch.long), "token_type_ids": torch.tensor([[0, 2]])},
+        "token type 2 is outside the token types of 2",
+    ),
     "mask of another shape": (
         {"input_ids": torch.ones(2, 3, dtype=torch.long), "attention_mask": torch.ones(2, 4, dtype=torch.long)},
         "they must have the same shape",
@@ -210,6 +293,12 @@ def test_bad_batches_are_refused(wrong: str) -> None:
     batch, message = BAD_BATCHES[wrong]
     with pytest.raises(OfframpError, match=message):
         tiny_model("bert")(**batch)
+
+
+@pytest.mark.parametrize("name", ["position_ids", "inputs_embeds", "output_attentions"])
+def test_what_cannot_be_honoured_is_refused(name: str) -> None:
+    with pytest.raises(OfframpError, match=f"{name} is not supported"):
+        tiny_model()(**tiny_batch(), **{name: torch.ones(6, 12)})
 
 
 def test_half_a_span_is_refused() -> None:

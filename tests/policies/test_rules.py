@@ -17,6 +17,7 @@ from offramp.policies import (
     Fixed,
     Patience,
     Policy,
+    RuledOut,
     Scripted,
     Window,
     entropy,
@@ -51,6 +52,23 @@ def test_never_and_always() -> None:
     trace = torch.randn(4, 7, 2)
     for threshold, exit in ((-1.0, 3), (0.0, 3), (0.7, 0)):  # 0.7 > ln 2
         assert first_exit(Entropy(threshold), trace).tolist() == [exit] * 7
+
+
+def test_on_the_line_is_not_over_it() -> None:
+    even = torch.zeros(3, 1, 2)
+    assert first_exit(Entropy(entropy(even[0]).item()), even).item() == 2
+    assert first_exit(Confidence(0.5), even).item() == 2
+    assert first_exit(RuledOut(0.5), even).item() == 2
+    steps = torch.tensor([0.0, 1.0, 2.0]).view(3, 1, 1)
+    assert first_exit(Patience(1, tolerance=1.0), steps, task="regression").item() == 2
+    quarter_apart = torch.tensor([[[0.75, 0.25], [1.0, 0.0]]])  # (1, 2, 2)
+    assert Window(2, "stable", range=0.25).settled(quarter_apart).item()
+    assert not Window(2, margin=0.25).settled(quarter_apart).item()
+
+
+def test_decisions_are_taken_in_float32() -> None:
+    logits = torch.tensor([[[2.0, -2.0]], [[0.0, 0.0]]], dtype=torch.bfloat16)  # p = 0.98201, in bfloat16 0.98047
+    assert first_exit(Confidence(0.9815), logits).item() == 0
 
 
 def test_earliest_ways_out() -> None:
@@ -98,7 +116,7 @@ REFUSED: dict[str, tuple[Policy, str, str]] = {
     "entropy inside a combination": (Patience(2, 0.5) | Entropy(0.1), "regression", "entropy makes no sense"),
     "too few thresholds": (Entropy((0.1, 0.2)), "classification", "2 values of threshold, but the model has 4 layers"),
     "no such layer": (Fixed(9), "classification", r"no exit there; the exits are after layers \[1, 2, 3, 4\]"),
-    "entropy on spans": (Entropy(0.1), "span", "makes no sense for span"),
+    "entropy on spans": (Entropy(0.1), "span", r"makes no sense for span: use fixed\(layer\) instead"),
 }
 
 
@@ -114,7 +132,10 @@ def test_what_makes_no_sense_is_refused(wrong: str) -> None:
     [
         (lambda: Patience(0), "patience must be 1 or more"),
         (lambda: Window(0), "at least one exit"),
-        (lambda: Entropy(float("nan")), "threshold of entropy is not a number"),
+        (lambda: Entropy(float("nan")), "threshold of entropy must be a number, or one for each layer, not nan"),
+        (lambda: Entropy(()), "threshold of entropy must be"),
+        (lambda: Patience(2.5), "patience of patience must be a whole number, not 2.5"),
+        (lambda: Entropy(0.1) | 5, "of of either must be a list of policies"),
         (lambda: Window(3, "sideways"), "use one of same_side, trend, stable"),
         (lambda: first_exit(Scripted((1, 2)), torch.zeros(4, 3, 2)), "sample 2 was asked for"),
     ],
@@ -181,6 +202,13 @@ def test_bad_text_is_refused(text: str, message: str) -> None:
         ({"policy": "entropy", "treshold": 0.1}, "entropy has no setting 'treshold': it has normalised, threshold"),
         ({"policy": "entropy"}, "entropy needs normalised, threshold"),
         ({"policy": "combined", "of": []}, "unknown policy"),
+        ({"policy": ["entropy"]}, "a policy in JSON is an object"),
+        ({"policy": "entropy", "threshold": "0.1"}, "threshold of entropy must be a number, .*not '0.1'"),
+        ({"policy": "entropy", "threshold": None}, "must be a number"),
+        ({"policy": "entropy", "threshold": 0.1, "normalised": 1}, "must be true or false"),
+        ({"policy": "either", "of": 5}, "must be a list of policies"),
+        ({"policy": "scripted", "layers": 3}, "must be a list of whole numbers"),
+        ({"policy": "window", "size": 3, "margin": "a"}, "must be a number"),
     ],
 )
 def test_bad_json_is_refused(data: Any, message: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import AutoModelForSequenceClassification
 
 from offramp.models import MultiExitModel
@@ -16,7 +16,7 @@ from offramp.recipes import REGISTRY, Phase, Recipe, Schedule
 from offramp.training import PhaseGradients, train
 from offramp.training.loop import Step
 from tests.recipes.matrix import MATRIX
-from tests.tiny import FAMILIES, rows_of, span_batch, tiny_batch, tiny_model
+from tests.tiny import FAMILIES, rows_of, span_batch, tiny_batch, tiny_model, without_dropout
 
 HEADS: dict[str, dict[str, Any]] = {
     "classification": {},
@@ -32,10 +32,7 @@ every_recipe = pytest.mark.parametrize("recipe", MATRIX.values(), ids=MATRIX.key
 
 def make(family: str, head: str) -> tuple[MultiExitModel, list[dict[str, Tensor]]]:
     """A model without dropout, and two batches to learn."""
-    model = tiny_model(family, exit_dropout=0.0, **HEADS[head])
-    for module in model.modules():
-        if isinstance(module, nn.Dropout):
-            module.p = 0.0
+    model = without_dropout(tiny_model(family, **HEADS[head]))
     batch = span_batch(8) if head == "span" else tiny_batch(8, labels=1 if head == "regression" else 3)
     return model, [rows_of(batch, torch.arange(4)), rows_of(batch, torch.arange(4, 8))]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -11,7 +13,7 @@ from offramp.models import MultiExitModel
 from offramp.recipes import ELBERT, DeeBERT, ElasticBERT, Phase, Plain, RomeBERT, Schedule, exit_weights
 from offramp.recipes.gradients import ProjectConflicts, conflict
 from offramp.training import PhaseGradients, train
-from tests.tiny import FAMILIES, tiny_batch, tiny_model
+from tests.tiny import FAMILIES, tiny_batch, tiny_model, without_dropout
 
 UNCLIPPED = Schedule(clip=float("inf"))
 BATCH = tiny_batch(labels=3)
@@ -92,6 +94,40 @@ def test_projection(sign: float) -> None:
     assert torch.equal(merged["only second"], b["only second"])
 
 
+@pytest.mark.parametrize("first", ["last", "distillation"])
+def test_projection_with_exits_on_some_layers(first: str) -> None:
+    """Layers above the highest early exit hear only the last loss, and are projected all the same."""
+    model = tiny_model(exit_layers=[2, 4]).double()
+    (phase,) = RomeBERT(first=first, schedule=UNCLIPPED).phases(model)
+    names = phase.edit_gradients.names
+    with PhaseGradients(model, phase) as gradients:
+        gradients.add(BATCH)
+        a, b = (dict(each) for each in gradients.by_loss)
+        b = {name: gradient if name not in names else gradient - 2 * a.get(name, 0) for name, gradient in b.items()}
+        merged = phase.edit_gradients(a, b)
+    assert conflict(a, b, names).inner < 0
+    added = {name: merged[name] - a[name] for name in names & a.keys()}
+    assert sum((added[name] * a[name]).sum().item() for name in added) == pytest.approx(0.0, abs=1e-9)
+
+
+def test_nothing_to_project_against() -> None:
+    zero, b = {"w": torch.zeros(3)}, {"w": torch.randn(3)}
+    assert torch.equal(ProjectConflicts(frozenset({"w"}))(zero, b)["w"], b["w"])
+
+
+def test_plain_computes_only_the_last_exit() -> None:
+    model = tiny_model()
+    (phase,) = Plain().phases(model)
+    assert list(phase.exit_numbers(model)) == [3]
+    assert not [name for name in phase.trains if name.startswith("exits.") and ".3." not in name]
+
+
+@pytest.mark.parametrize("make", [lambda: ELBERT("dynamc"), lambda: RomeBERT(first="distil")])
+def test_misspelt_words_are_refused(make: Any) -> None:
+    with pytest.raises(OfframpError, match="use '"):
+        make()
+
+
 def test_learned_weights_add_up_and_shrink_for_bad_exits() -> None:
     raw = torch.tensor([4.0, -1.0, 0.5], dtype=torch.float64, requires_grad=True)
     weights = exit_weights(raw)
@@ -104,11 +140,8 @@ def test_learned_weights_add_up_and_shrink_for_bad_exits() -> None:
 
 @pytest.mark.parametrize("keep", [False, True])
 def test_learned_weights_see_a_fresh_gradient_unless_asked(keep: bool) -> None:
-    model, seen = tiny_model(), []
+    model, seen = without_dropout(tiny_model()), []
     recipe = ELBERT(keep_gradient=keep, weights_rate=0.0, schedule=Schedule(learning_rate=0.0, epochs=3))
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
     train(model, recipe, [BATCH], on_step=lambda _: seen.append(model.loss_weights.grad.clone()))
     for number, gradient in enumerate(seen, start=1):
         torch.testing.assert_close(gradient, seen[0] * (number if keep else 1))

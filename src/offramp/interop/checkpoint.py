@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 from offramp.interop.tensorflow_checkpoint import albert_names, read_tensorflow_checkpoint
 
 CONFIG = "config.json"
@@ -41,14 +41,22 @@ class Checkpoint:
 def read_checkpoint(path_or_name: str | Path, revision: str | None = None) -> Checkpoint:
     """Open a local folder, a Google TF checkpoint, or a name on the hub."""
     path = Path(path_or_name)
-    if tensorflow_prefix(path) is not None:
-        return _read_google_albert(path)
-    folder = path if path.is_dir() else _download(str(path_or_name), revision)
+    try:
+        prefix = tensorflow_prefix(path)
+        is_folder = path.is_dir()
+    except OSError as error:  # a name no file system takes
+        raise OfframpError(f"there is no folder {str(path)[:80]} ({error.strerror})") from error
+    if prefix is not None:
+        return _read_google_albert(prefix)
+    folder = path if is_folder else _download(str(path_or_name), revision)
     config = read_json(folder / CONFIG)
     weights = _weights_file(folder)
     shards = [weights]
     if weights.name.endswith(".index.json"):
-        shards = [folder / name for name in sorted(set(read_json(weights)["weight_map"].values()))]
+        parts = read_json(weights).get("weight_map")
+        if not isinstance(parts, dict):
+            raise OfframpError(f"{weights} names no weights (no weight_map); copy the model again")
+        shards = [folder / name for name in sorted(set(parts.values()))]
     tensors: dict[str, Tensor] = {}
     for shard in shards:
         tensors.update(_read_tensors(shard))
@@ -61,25 +69,31 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise OfframpError(f"{path} is not valid JSON ({error}); copy the model again") from error
+        raise OfframpError(f"{path} is not valid JSON ({one_line(error)}); copy the model again") from error
     if not isinstance(data, dict):
         raise OfframpError(f"{path} holds no JSON object; copy the model again")
     return data
 
 
 def tensorflow_prefix(path: Path) -> Path | None:
-    """The prefix of a TF checkpoint, given as such or as the folder it lies in; None if there is none."""
-    if path.with_name(f"{path.name}.index").is_file():
+    """The prefix of a TF checkpoint, given as such, as its index or as the folder it lies in; None if there is none."""
+    if path.suffix == ".index" and path.is_file():
+        return path.with_suffix("")
+    if Path(f"{path}.index").is_file():
         return path
-    if path.is_dir() and not (path / CONFIG).exists() and (found := sorted(path.glob("*.index"))):
-        return found[0].with_suffix("")
-    return None
+    if not path.is_dir() or (path / CONFIG).exists():
+        return None
+    found = [index.with_suffix("") for index in sorted(path.glob("*.index"))]
+    if len(found) > 1:
+        raise OfframpError(f"{path} holds several checkpoints ({', '.join(p.name for p in found)}): name one")
+    return found[0] if found else None
 
 
-def _read_google_albert(path: Path) -> Checkpoint:
-    prefix = tensorflow_prefix(path)
-    assert prefix is not None
+def _read_google_albert(prefix: Path) -> Checkpoint:
+    """Google's program computes its "gelu" by the tanh formula, which is called gelu_new elsewhere."""
     config = read_json(prefix.parent / GOOGLE_CONFIG)
+    if config.get("hidden_act") == "gelu":
+        config["hidden_act"] = "gelu_new"
     tensors = albert_names(read_tensorflow_checkpoint(prefix))
     return Checkpoint(
         folder=prefix.parent,
@@ -110,8 +124,7 @@ def _read_tensors(path: Path) -> dict[str, Tensor]:
             "save the weights alone, as safetensors"
         ) from error
     except (SafetensorError, RuntimeError, EOFError, OSError) as error:
-        gist = " ".join(str(error).split())[:120]
-        raise OfframpError(f"{path} is damaged ({gist}); copy the model again") from error
+        raise OfframpError(f"{path} is damaged ({one_line(error)}); copy the model again") from error
     if not isinstance(tensors, dict) or not all(isinstance(value, Tensor) for value in tensors.values()):
         raise OfframpError(f"{path} holds no state dict (names and tensors)")
     return tensors
@@ -124,7 +137,7 @@ def _modern_name(name: str) -> str:
 
 def _download(name: str, revision: str | None) -> Path:
     """The folder of a hub model: small files, and safetensors where there are any."""
-    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)?", name) or name.startswith("."):
+    if not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name):
         raise OfframpError(f"there is no folder {name}")
     import huggingface_hub
 
@@ -135,8 +148,7 @@ def _download(name: str, revision: str | None) -> Path:
         if not any(folder.glob("*.safetensors")):
             huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
-        gist = " ".join(str(error).split())[:160]
         raise OfframpError(
-            f"there is no folder {name}, and the hub has no model of that name to give ({gist})"
+            f"there is no folder {name}, and the hub has no model of that name to give ({one_line(error)})"
         ) from error
     return folder

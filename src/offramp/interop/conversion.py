@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError
-from offramp.interop.checkpoint import read_checkpoint
+from offramp.interop.checkpoint import CONFIG, read_checkpoint
 from offramp.interop.dialect import Model
 from offramp.interop.loading import load
 from offramp.interop.vocabulary import find_tokenizer
@@ -16,17 +16,23 @@ from offramp.interop.vocabulary import find_tokenizer
 def convert(source: str | Path, destination: str | Path, *, overwrite: bool = False, **options: Any) -> Model:
     """Open `source` with `offramp.load(source, **options)` and write it, with its tokenizer, to `destination`.
 
-    The folder appears whole or not at all; an existing one is replaced only with `overwrite`.
+    The folder appears whole or not at all; an existing model folder is replaced only with `overwrite=True`.
     """
     destination = Path(destination)
     if destination.exists() and not destination.is_dir():
         raise OfframpError(f"{destination} is a file: name a folder")
-    if destination.exists() and any(destination.iterdir()) and not overwrite:
-        raise OfframpError(f"{destination} exists and is not empty: name another folder, or allow overwriting")
+    if destination.exists() and any(destination.iterdir()):
+        if not overwrite:
+            raise OfframpError(f"{destination} exists and is not empty: name another folder, or say --overwrite")
+        if not (destination / CONFIG).is_file():
+            raise OfframpError(f"{destination} is not a model folder: nothing in it will be overwritten")
     checkpoint = read_checkpoint(source, options.pop("revision", None))
     model = load(checkpoint, **options)
     tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
-    destination.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        destination.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OfframpError(f"{destination.parent} cannot be made ({error.strerror})") from error
     with tempfile.TemporaryDirectory(dir=destination.parent, prefix=f".{destination.name}-") as scratch:
         written = Path(scratch) / "new"
         model.save_pretrained(written)

@@ -9,6 +9,7 @@ from offramp.interop.dialect import (
     backbone_config,
     family_by_prefix,
     label_options,
+    refuse_exit_options,
     rows,
     source_of,
 )
@@ -28,6 +29,7 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     is dropped, unless `legacy_last_exit` wants the original's behaviour: then it is one more exit after layer n, before
     the main head.
     """
+    refuse_exit_options(checkpoint, wishes)
     backbone = family_by_prefix(checkpoint)
     encoder = backbone_config(checkpoint, backbone)
     depth, prefix = encoder.num_hidden_layers, backbone.prefix

@@ -91,6 +91,22 @@ def rows(checkpoint: Checkpoint, name: str) -> int:
     return int(checkpoint.tensors[name].shape[0])
 
 
+def refuse_exit_options(checkpoint: Checkpoint, wishes: Wishes) -> None:
+    """Exits that are trained are what they are."""
+    if wishes.exit_options:
+        raise OfframpError(
+            f"{checkpoint.folder}: its exits are trained, {next(iter(wishes.exit_options))} cannot be chosen"
+        )
+
+
+def pooler_of_each(config: MultiExitConfig, pretrained: Callable[[int], str | None]) -> list[str | None]:
+    """What each new pooler starts from: the pre-trained one of its last exit's layer, if it is as wide."""
+    if config.pooler_size != config.hidden_size:
+        return [None] * config.num_exits
+    layer_of = dict(zip(config.poolers, config.exit_layers, strict=False))
+    return [pretrained(layer_of[number]) if number in layer_of else None for number in range(config.num_exits)]
+
+
 def split_exit_name(name: str) -> tuple[str, int, str]:
     """`exits.poolers.3.weight` to (`poolers`, 3, `weight`)."""
     _, kind, number, which = name.split(".")

@@ -13,6 +13,8 @@ from offramp.interop.dialect import (
     backbone_config,
     encoder_prefix,
     label_options,
+    pooler_of_each,
+    refuse_exit_options,
     rows,
     source_of,
 )
@@ -37,7 +39,7 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
             "more exits than layers"
         )
     prefix = encoder_prefix(checkpoint, ElasticBertBackbone)
-    layers = range(depth - exits + 1, depth + 1)
+    layers: list[int] = list(range(depth - exits + 1, depth + 1))
     trained: list[str | None]
     if checkpoint.has(re.escape("classifiers.")):
         trained = [f"classifiers.{i}" for i in range(exits)]
@@ -45,12 +47,10 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
         trained = ["classifier"]
     else:
         trained = [None] * exits
+    if trained[0] is not None:
+        refuse_exit_options(checkpoint, wishes)
     outputs = rows(checkpoint, f"{trained[0]}.weight") if trained[0] else wishes.num_labels or 2
-    if wishes.num_labels not in (None, outputs):
-        trained, outputs = [None] * exits, wishes.num_labels or 2
-    options = {"exit_dropout": encoder.hidden_dropout_prob} | (wishes.exit_options if trained[0] is None else {})
-    config = MultiExitConfig(
-        backbone_config=encoder, exit_layers=list(layers), **options, **label_options(checkpoint, outputs)
-    )
-    poolers = [f"{prefix}{ElasticBertBackbone.pretrained_pooler(layer)}" for layer in layers]
-    return Translation(config, source_of(prefix, poolers, trained), ignored=UNUSED)
+    options = {"exit_layers": layers, "exit_dropout": encoder.hidden_dropout_prob} | wishes.exit_options
+    config = MultiExitConfig(backbone_config=encoder, **options, **label_options(checkpoint, outputs))
+    poolers = pooler_of_each(config, lambda layer: prefix + ElasticBertBackbone.pretrained_pooler(layer))
+    return Translation(config, source_of(prefix, poolers, trained + [None] * config.num_exits), ignored=UNUSED)

@@ -7,7 +7,15 @@ from typing import Any
 from offramp.backbones import AlbertBackbone
 from offramp.errors import OfframpError
 from offramp.interop.checkpoint import CONFIG, Checkpoint
-from offramp.interop.dialect import Translation, Wishes, backbone_config, label_options, rows, source_of
+from offramp.interop.dialect import (
+    Translation,
+    Wishes,
+    backbone_config,
+    label_options,
+    refuse_exit_options,
+    rows,
+    source_of,
+)
 from offramp.models import MultiExitConfig
 
 POOLING = {"cls": "first"}
@@ -19,6 +27,7 @@ def recognises(checkpoint: Checkpoint) -> bool:
 
 
 def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
+    refuse_exit_options(checkpoint, wishes)
     settings = checkpoint.config
     if settings.get("use_fc2"):
         raise OfframpError(

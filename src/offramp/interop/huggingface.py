@@ -11,6 +11,7 @@ from offramp.interop.dialect import (
     backbone_config,
     encoder_prefix,
     label_options,
+    pooler_of_each,
     rows,
     source_of,
 )
@@ -35,8 +36,6 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     span = wishes.span or _made_for(checkpoint, "QuestionAnswering")
 
     pooler, head = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth)), _head(checkpoint, span)
-    if head and wishes.num_labels not in (None, rows(checkpoint, f"{head}.weight")):
-        head = None
     outputs = rows(checkpoint, f"{head}.weight") if head else wishes.num_labels or 2
     options = {"poolers": 0} if span else {}
     config = MultiExitConfig(
@@ -45,7 +44,11 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     last = config.classifiers[-1]
     return Translation(
         config,
-        source_of(prefix, [pooler] * depth, [head if k == last else None for k in range(depth)]),
+        source_of(
+            prefix,
+            pooler_of_each(config, lambda layer: pooler),
+            [head if number == last else None for number in range(config.num_exits)],
+        ),
         ignored=UNUSED + rf"|{prefix}pooler\.",
         model_class=MultiExitForQuestionAnswering if span else MultiExitForSequenceClassification,
     )

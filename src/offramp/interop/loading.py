@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers.initialization import no_init_weights
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 from offramp.interop import deebert, elasticbert, elbert, huggingface, own
 from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.dialect import Dialect, Model, Translation, Wishes
 from offramp.interop.vocabulary import check_vocabulary
+from offramp.models import MultiExitForQuestionAnswering
 from offramp.models.loading import refuse_nan
 
 log = logging.getLogger("offramp")
 
 DIALECTS: tuple[Dialect, ...] = (own, deebert, elasticbert, elbert, huggingface)
 """Tried in this order: those that are known by the names of their weights before those known by config.json alone."""
+
+
+EXIT_OPTIONS = frozenset({"exit_layers", "poolers", "classifiers", "pooling", "pooler_size", "exit_dropout"})
+"""What can be chosen for exits that a checkpoint does not bring."""
 
 
 def load(
@@ -43,7 +51,7 @@ def load(
             `read_checkpoint` made of one of these.
         layers: keep only the first so many layers (ElasticBERT's static usage).
         exits: "all", "last", or the layers (1-based) whose exits to keep.
-        num_labels: for exits that have to be made new; 1 means regression. Default 2.
+        num_labels: of new classifiers; 1 means regression. Default: the checkpoint's own, or 2 if it has none.
         span: answer with spans (question answering) rather than labels.
         legacy_last_exit: keep DeeBERT's untrained last highway as one more exit, as the original program does.
         revision: branch, tag or commit on the hub.
@@ -52,12 +60,17 @@ def load(
     >>> model = offramp.load("bert-base-uncased", num_labels=3)
     >>> model = offramp.load("fnlp/elasticbert-base", layers=6, exits="last")
     """
+    if unknown := sorted(exit_options.keys() - EXIT_OPTIONS):
+        raise OfframpError(
+            f"there is no option {unknown[0]!r}: for new exits there are {', '.join(sorted(EXIT_OPTIONS))}"
+        )
     checkpoint = path_or_name if isinstance(path_or_name, Checkpoint) else read_checkpoint(path_or_name, revision)
     wishes = Wishes(num_labels, span, legacy_last_exit, exit_options)
-    translation = translate(checkpoint, wishes)
+    with _blaming(checkpoint.folder / CONFIG):
+        translation = translate(checkpoint, wishes)
     translation.config.keep(layers, exits)
     check_vocabulary(checkpoint.folder, translation.config.vocab_size)
-    return build(checkpoint, translation)
+    return build(checkpoint, translation, whole=layers is None and exits is None)
 
 
 def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
@@ -66,27 +79,50 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
         raise OfframpError(f"{checkpoint.folder}: an EBERT checkpoint; offramp cannot open its gates yet")
     for dialect in DIALECTS:
         if dialect.recognises(checkpoint):
-            return _translate(dialect, checkpoint, wishes)
+            if wishes.legacy_last_exit and dialect is not deebert:
+                raise OfframpError(f"{checkpoint.folder}: only DeeBERT's checkpoints have a legacy last exit")
+            return with_new_classifiers(dialect.translate(checkpoint, wishes), wishes)
     raise OfframpError(
         f"{checkpoint.folder}: neither config.json nor the names of the weights tell what model this is; "
         'add "model_type" (bert, roberta, albert or elasticbert) to config.json'
     )
 
 
-def _translate(dialect: Dialect, checkpoint: Checkpoint, wishes: Wishes) -> Translation:
-    """What the configuration classes refuse is a mistake in config.json: say so."""
+def with_new_classifiers(translation: Translation, wishes: Wishes) -> Translation:
+    """Classifiers start anew for another number of labels, or spans, than the checkpoint was trained for."""
+    config, source = translation.config, translation.source
+    other_task = wishes.span and translation.model_class is not MultiExitForQuestionAnswering
+    if not other_task and wishes.num_labels in (None, config.num_labels):
+        return translation
+    if wishes.num_labels is not None:
+        config.num_labels = wishes.num_labels
+    return replace(
+        translation,
+        source=lambda name: None if name.startswith("exits.classifiers.") else source(name),
+        model_class=MultiExitForQuestionAnswering if other_task else translation.model_class,
+    )
+
+
+@contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Whatever a file's content makes fail is a mistake in that file: say so in one line."""
     try:
-        return dialect.translate(checkpoint, wishes)
-    except (ValueError, TypeError) as error:
-        if str(checkpoint.folder) in str(error):
+        yield
+    except OfframpError as error:
+        if str(error).startswith((f"{path.parent}/", f"{path.parent}:")):
             raise
-        raise OfframpError(f"{checkpoint.folder / CONFIG}: {' '.join(str(error).split())[:200]}") from error
+        raise OfframpError(f"{path}: {error}") from error
+    except Exception as error:
+        raise OfframpError(
+            f"{path}: no model can be built from this ({type(error).__name__}: {one_line(error)})"
+        ) from error
 
 
-def build(checkpoint: Checkpoint, translation: Translation) -> Model:
+def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) -> Model:
     """Make the model and fill in the checkpoint's weights; every weight must be accounted for."""
-    with no_init_weights():  # every weight is filled in below; drawing them first takes seconds on a large model
+    with _blaming(checkpoint.folder / CONFIG), no_init_weights():  # all are filled in below; drawing them takes seconds
         model = translation.model_class(translation.config)
+    model.to(dtype=_precision(checkpoint))  # type: ignore[call-arg]
     sources = {name: translation.source(name) for name in model.state_dict()}
     for name, target in model.state_dict().items():
         source = sources[name]
@@ -95,7 +131,9 @@ def build(checkpoint: Checkpoint, translation: Translation) -> Model:
         else:
             target.copy_(_fitting(checkpoint, source, target))
     refuse_nan(model, checkpoint.weights)
-    _report(checkpoint, translation, model, sources)
+    _report_new(model, sources)
+    if whole:
+        _report_unused(checkpoint, translation.ignored, set(sources.values()))
     model.eval()
     return model
 
@@ -120,18 +158,24 @@ def _fitting(checkpoint: Checkpoint, source: str, target: Tensor) -> Tensor:
     return tensor
 
 
-def _report(checkpoint: Checkpoint, translation: Translation, model: Model, sources: dict[str, str | None]) -> None:
-    """Say what is new and must be trained, and what was not understood."""
-    new = {k for k in sources if k.startswith("exits.classifiers.") and sources[k] is None}
+def _precision(checkpoint: Checkpoint) -> torch.dtype:
+    """A model is opened in the precision it was saved in."""
+    return next((t.dtype for t in checkpoint.tensors.values() if t.is_floating_point()), torch.float32)
+
+
+def _report_new(model: Model, sources: dict[str, str | None]) -> None:
+    """Say which exits must be trained before they can answer."""
     layers = [
         layer
         for layer, number in zip(model.exits.layers, model.exits.classifier_of, strict=True)
-        if f"exits.classifiers.{number}.weight" in new
+        if sources[f"exits.classifiers.{number}.weight"] is None
     ]
     if layers:
         log.warning("the exits after layers %s are new: train them before use", ", ".join(map(str, layers)))
-    used = set(sources.values())
-    cut = rf".*encoder\.(layer|pooler|highway)\.|classifiers?\.|{translation.ignored}"
-    strange = sorted(name for name in checkpoint.tensors if name not in used and not re.match(cut, name))
+
+
+def _report_unused(checkpoint: Checkpoint, ignored: str, used: set[str | None]) -> None:
+    """Say what was not understood."""
+    strange = sorted(name for name in checkpoint.tensors if name not in used and not re.match(ignored, name))
     if strange:
         log.warning("%s: %d weights not used, such as %s", checkpoint.weights, len(strange), strange[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from offramp.interop.checkpoint import Checkpoint
-from offramp.interop.dialect import Translation, Wishes
+from offramp.interop.dialect import Translation, Wishes, refuse_exit_options
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
 
 
@@ -12,6 +12,7 @@ def recognises(checkpoint: Checkpoint) -> bool:
 
 
 def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
+    refuse_exit_options(checkpoint, wishes)
     config = MultiExitConfig.from_dict(checkpoint.config)
     span = MultiExitForQuestionAnswering.__name__ in (config.architectures or [])
     model_class = MultiExitForQuestionAnswering if span else MultiExitForSequenceClassification

@@ -8,7 +8,7 @@ from typing import Any
 
 from transformers import AlbertTokenizer, AutoTokenizer, BertTokenizer, RobertaTokenizer
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 
 TOKENIZERS: dict[str, Any] = {
     "bert": BertTokenizer,
@@ -32,14 +32,14 @@ def check_vocabulary(folder: Path, vocab_size: int) -> None:
 
 
 def _count_tokens(path: Path) -> int:
-    if path.suffix == ".txt":
-        return sum(1 for line in path.read_text(encoding="utf-8").splitlines() if line)
     try:
+        if path.suffix == ".txt":  # one token a line; some tokens are what Unicode calls line ends
+            return len(path.read_text(encoding="utf-8").rstrip("\n").split("\n"))
         data = json.loads(path.read_text(encoding="utf-8"))
         vocabulary = data["model"]["vocab"] if path.name == "tokenizer.json" else data
         added = [token["id"] + 1 for token in data.get("added_tokens", [])] if path.name == "tokenizer.json" else []
     except (ValueError, KeyError, TypeError) as error:
-        raise OfframpError(f"{path} is not a tokenizer file ({error}); copy the model again") from error
+        raise OfframpError(f"{path} is not a tokenizer file ({one_line(error)}); copy the model again") from error
     return max([len(vocabulary), *map(int, added)])
 
 
@@ -56,5 +56,4 @@ def find_tokenizer(folder: Path, family: str) -> Any | None:
             return AlbertTokenizer.from_pretrained(folder, vocab_file=str(folder / GOOGLE_PIECES))
         return TOKENIZERS[family].from_pretrained(folder)
     except (OSError, ValueError, TypeError) as error:
-        gist = " ".join(str(error).split())[:160]
-        raise OfframpError(f"{folder}: the tokenizer files cannot be read ({gist})") from error
+        raise OfframpError(f"{folder}: the tokenizer files cannot be read ({one_line(error)})") from error

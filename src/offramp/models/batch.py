@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -32,6 +35,13 @@ def check_batch(
             _check_range("token type", token_type_ids, backbone.config.type_vocab_size, "token types")
         _check_rows(attention_mask)
     return attention_mask
+
+
+def refuse_unknown_inputs(inputs: Mapping[str, Any]) -> None:
+    """What Hugging Face models take and ours cannot honour is refused, not ignored."""
+    for name in ("position_ids", "inputs_embeds", "head_mask", "output_attentions"):
+        if inputs.get(name) is not None and inputs[name] is not False:
+            raise OfframpError(f"{name} is not supported by multi-exit models")
 
 
 def _check_range(what: str, ids: Tensor, size: int, table: str) -> None:

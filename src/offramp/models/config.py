@@ -79,7 +79,9 @@ class MultiExitConfig(PreTrainedConfig):
             )
 
     def _check_heads(self) -> None:
-        unknown = [part for part in self.pooling.split("+") if part not in POOLINGS]
+        if self.problem_type == "multi_label_classification":
+            raise OfframpError("several labels for one text are not supported: train one model for each label")
+        unknown = [part for part in str(self.pooling).split("+") if part not in POOLINGS]
         if unknown:
             raise OfframpError(f"pooling {self.pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
         if self.poolers == [] and self.pooler_size != self.hidden_size:
@@ -121,7 +123,7 @@ class MultiExitConfig(PreTrainedConfig):
         depth = self.num_hidden_layers
         wanted = _wanted_exits(exits, self.exit_layers, depth)
         kept = [i for i, layer in enumerate(self.exit_layers) if layer in wanted]
-        if exits == "last":
+        if isinstance(exits, str) and exits == "last":
             kept = kept[-1:]
         # Learned loss weights are for one set of exits, and add up to their number.
         self.learned_loss_weights = self.learned_loss_weights and len(kept) == self.num_exits
@@ -132,14 +134,14 @@ class MultiExitConfig(PreTrainedConfig):
 
 
 def _wanted_exits(exits: Sequence[int] | str | None, available: list[int], depth: int) -> set[int]:
-    if exits is None or exits == "all":
+    if exits is None or (isinstance(exits, str) and exits == "all"):
         wanted = {layer for layer in available if layer <= depth}
-    elif exits == "last":
+    elif isinstance(exits, str) and exits == "last":
         wanted = {depth}
-    elif isinstance(exits, str):
+    elif isinstance(exits, str) or not hasattr(exits, "__iter__"):
         raise OfframpError(f"exits={exits!r}: use 'all', 'last' or a list of layers such as [3, 6, 12]")
     else:
-        wanted = set(exits)
+        wanted = {int(layer) for layer in exits}
     missing = sorted((wanted | {depth}) - set(available))
     if missing:
         raise OfframpError(
@@ -167,6 +169,8 @@ def spread(sharing: int | Sequence[int] | None, exits: int, what: str) -> list[i
     if isinstance(sharing, int):
         if sharing > exits:
             raise OfframpError(f"{sharing} {what} for {exits} exits: at most one each")
+        if sharing < (what == "classifiers"):
+            raise OfframpError(f"{sharing} {what}: an exit needs a classifier, and may do without a pooler (0)")
         return [exit * sharing // exits for exit in range(exits)] if sharing else []
     numbers = [int(number) for number in sharing]
     if numbers and len(numbers) != exits:

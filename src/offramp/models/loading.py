@@ -10,23 +10,37 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 
 
 def checked_from_pretrained(from_pretrained: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
     """Hugging Face's `from_pretrained`, with one-line errors and a look at the weights it read."""
+    wants_report = kwargs.pop("output_loading_info", False)
     try:
-        loaded = from_pretrained(name, *args, **kwargs)
-    except SafetensorError as error:
-        raise OfframpError(f"{name}: the weights are damaged ({error}); copy the model again") from error
-    except RuntimeError as error:
-        raise OfframpError(f"{name}: the weights do not fit config.json ({_gist(error)})") from error
+        model, report = from_pretrained(name, *args, output_loading_info=True, **kwargs)
+    except torch.OutOfMemoryError:
+        raise
+    except (SafetensorError, RuntimeError) as error:
+        raise OfframpError(what_is_wrong(name, error)) from error
     except OSError as error:
-        raise OfframpError(f"{name}: {_gist(error)}") from error
-    model = loaded[0] if isinstance(loaded, tuple) else loaded
+        raise OfframpError(f"{name}: {one_line(error)}") from error
+    if report["missing_keys"]:
+        missing = sorted(report["missing_keys"])[0]
+        raise OfframpError(f"{name}: weight {missing} is missing, which config.json calls for")
     refuse_nan(model, name)
     align(model)
-    return loaded
+    return (model, report) if wants_report else model
+
+
+def what_is_wrong(name: Any, error: Exception) -> str:
+    """Hugging Face says that weights do not fit, but not in one line which; our own reader does."""
+    from offramp.interop import load
+
+    try:
+        load(name)
+    except OfframpError as known:
+        return str(known)
+    return f"{name}: the weights do not fit config.json ({one_line(error)})"
 
 
 def refuse_nan(model: nn.Module, where: str | Path) -> None:
@@ -44,7 +58,3 @@ def align(model: nn.Module) -> None:
     for parameter in model.parameters():
         if parameter.device.type == "cpu" and parameter.data_ptr() % 64:
             parameter.data = parameter.data.clone()
-
-
-def _gist(error: Exception) -> str:
-    return " ".join(str(error).split())[:300]

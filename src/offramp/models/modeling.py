@@ -19,7 +19,7 @@ from transformers.utils.generic import ModelOutput
 
 from offramp.backbones import Backbone, from_config
 from offramp.errors import OfframpError
-from offramp.models.batch import check_batch
+from offramp.models.batch import check_batch, refuse_unknown_inputs
 from offramp.models.config import MultiExitConfig
 from offramp.models.early_exit import Answer, answer
 from offramp.models.exits import Exits
@@ -72,8 +72,8 @@ class MultiExitPreTrainedModel(PreTrainedModel):
         self.backbone = from_config(config.backbone_config)
 
     @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        return checked_from_pretrained(super().from_pretrained, *args, **kwargs)
+    def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
+        return checked_from_pretrained(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
     def get_input_embeddings(self) -> nn.Module:
         module: nn.Module = self.backbone.model.get_input_embeddings()
@@ -204,6 +204,7 @@ class MultiExitForSequenceClassification(MultiExitModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> MultiExitOutput | tuple[Any, ...]:
+        refuse_unknown_inputs(kwargs)
         logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
         output = MultiExitOutput(
             loss=None if labels is None else self.joint_loss(logits, labels),
@@ -233,6 +234,7 @@ class MultiExitForQuestionAnswering(MultiExitModel):
         return_dict: bool | None = None,
         **kwargs: Any,
     ) -> MultiExitSpanOutput | tuple[Any, ...]:
+        refuse_unknown_inputs(kwargs)
         logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
         target = self.target({"start_positions": start_positions, "end_positions": end_positions})
         start, end = logits[-1].unbind(-1)

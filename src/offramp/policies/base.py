@@ -9,7 +9,7 @@ import dataclasses
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -49,7 +49,11 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            object.__setattr__(self, field.name, _own_number(self.name, field.name, getattr(self, field.name)))
+            value = plain(getattr(self, field.name))
+            wanted, fits = KINDS.get(str(field.type), ("", lambda _: True))
+            if not fits(value):
+                raise OfframpError(f"{field.name} of {self.name} must be {wanted}, not {value!r}")
+            object.__setattr__(self, field.name, value)
 
     def start(self, samples: Tensor) -> State:
         """State before the first exit; `samples` (B,) numbers the rows."""
@@ -65,7 +69,7 @@ class Policy(ABC):
             raise OfframpError(f"{self.name} makes no sense for {task}: use {INSTEAD[task]} instead")
         for field in dataclasses.fields(self):
             numbers = getattr(self, field.name)
-            if field.type in ("PerLayer", PerLayer) and isinstance(numbers, tuple) and len(numbers) != exit_layers[-1]:
+            if str(field.type) == "PerLayer" and isinstance(numbers, tuple) and len(numbers) != exit_layers[-1]:
                 raise OfframpError(
                     f"{self.name} has {len(numbers)} values of {field.name}, but the model has {exit_layers[-1]} "
                     "layers: give one number, or one for each layer"
@@ -89,30 +93,51 @@ class Policy(ABC):
     def to_json(self) -> dict[str, Any]:
         """A dict that `policy_from_json` turns back into an equal policy."""
         return {"policy": self.name} | {
-            field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)
+            field.name: as_json(getattr(self, field.name)) for field in dataclasses.fields(self)
         }
 
 
-def _own_number(policy: str, setting: str, value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Numbers as a frozen policy holds them: plain ones for NumPy's and torch's, tuples for lists and arrays."""
     if hasattr(value, "tolist"):
         value = value.tolist()
-    if isinstance(value, list | tuple):
-        return tuple(_own_number(policy, setting, item) for item in value)
-    if isinstance(value, float) and math.isnan(value):
-        raise OfframpError(f"{setting} of {policy} is not a number")
-    return value
+    return tuple(plain(item) for item in value) if isinstance(value, list | tuple) else value
 
 
-def _plain(value: Any) -> Any:
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+
+
+def is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def all_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, tuple) and len(value) > 0 and all(map(fits, value))
+
+
+KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "PerLayer": ("a number, or one for each layer", lambda value: is_number(value) or all_of(is_number)(value)),
+    "float": ("a number", is_number),
+    "float | None": ("a number", lambda value: value is None or is_number(value)),
+    "int": ("a whole number", is_whole),
+    "bool": ("true or false", lambda value: isinstance(value, bool)),
+    "str": ("a word", lambda value: isinstance(value, str)),
+    "tuple[int, ...]": ("a list of whole numbers", all_of(is_whole)),
+    "tuple[Policy, ...]": ("a list of policies", all_of(lambda value: isinstance(value, Policy))),
+}
+"""What a setting may hold, by the type it is declared with: what to say, and how to tell."""
+
+
+def as_json(value: Any) -> Any:
     if isinstance(value, Policy):
         return value.to_json()
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return [as_json(item) for item in value] if isinstance(value, tuple) else value
 
 
 def policy_from_json(data: Any) -> Policy:
     """The policy that `to_json` wrote."""
-    if not isinstance(data, dict) or "policy" not in data:
+    if not isinstance(data, dict) or not isinstance(data.get("policy"), str):
         raise OfframpError('a policy in JSON is an object such as {"policy": "entropy", "threshold": 0.1}')
     if data["policy"] not in REGISTRY:
         raise OfframpError(f"unknown policy {data['policy']!r}: use one of {', '.join(sorted(REGISTRY))}")
@@ -121,7 +146,7 @@ def policy_from_json(data: Any) -> Policy:
     numbers = {key: value for key, value in data.items() if key != "policy"}
     if unknown := sorted(numbers.keys() - known):
         raise OfframpError(f"{rule.name} has no setting {unknown[0]!r}: it has {', '.join(sorted(known)) or 'none'}")
-    if "of" in numbers:
+    if isinstance(numbers.get("of"), list):
         numbers["of"] = tuple(policy_from_json(part) for part in numbers["of"])
     try:
         return rule(**numbers)
