@@ -37,7 +37,7 @@ def test_readme_example_prints_what_it_says() -> None:
     assert len(found) == len(expected) == 3
     for (score, cost), (promised_score, promised_cost) in zip(found, expected, strict=True):
         assert float(score) == pytest.approx(float(promised_score), abs=2)
-        assert int(cost) == pytest.approx(int(promised_cost), abs=15)
+        assert int(cost) == pytest.approx(int(promised_cost), abs=8)
 
 
 @pytest.fixture

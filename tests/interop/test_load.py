@@ -278,6 +278,30 @@ def test_several_tf_checkpoints_in_one_folder(tmp_path: Path) -> None:
     assert same_weights(offramp.load(tmp_path / "model.ckpt-9.index").backbone, offramp.load(TF_ALBERT).backbone)
 
 
+@pytest.mark.parametrize("pieces", ["30k-clean", "spiece"])
+def test_google_albert_brings_its_tokenizer(pieces: str, tmp_path: Path) -> None:
+    pytest.importorskip("google.protobuf", reason="reading SentencePiece models needs protobuf")
+    sentencepiece = pytest.importorskip("sentencepiece")
+    shutil.copytree(TF_ALBERT, tmp_path / "google", ignore=shutil.ignore_patterns("other"))
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(["a fine film", "a dull film", "the film is fine", "fine and dull"] * 20),
+        model_prefix=str(tmp_path / "google" / pieces),
+        vocab_size=24,
+        hard_vocab_limit=False,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]"],
+        user_defined_symbols=["[MASK]"],
+        minloglevel=2,
+    )
+    offramp.convert(tmp_path / "google", tmp_path / "model")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
+    reference = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "google" / f"{pieces}.model"))
+    assert tokenizer("A fine film")["input_ids"] == [2, *reference.encode("a fine film"), 3]
+
+
 def test_google_gelu_is_the_tanh_formula() -> None:
     assert offramp.load(TF_ALBERT).config.backbone_config.hidden_act == "gelu_new"
 

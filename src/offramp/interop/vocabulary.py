@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ TOKENIZERS: dict[str, Any] = {
     "albert": AlbertTokenizer,
 }
 GOOGLE_PIECES = "30k-clean.model"
-FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", GOOGLE_PIECES)
+PIECES = "spiece.model"
+FILES = ("tokenizer.json", "vocab.txt", "vocab.json", PIECES, GOOGLE_PIECES)
 
 
 def check_vocabulary(folder: Path, vocab_size: int) -> None:
@@ -48,11 +50,13 @@ def find_tokenizer(folder: Path, family: str) -> Any | None:
     present = [name for name in FILES if (folder / name).is_file()]
     if not present:
         return None
+    if present[0] in (PIECES, GOOGLE_PIECES) and not all(map(find_spec, ("sentencepiece", "google.protobuf"))):
+        raise OfframpError(f"{folder / present[0]} can be read with: pip install sentencepiece protobuf")
     settings = folder / "tokenizer_config.json"
     try:
         if settings.is_file() and "tokenizer_class" in json.loads(settings.read_text(encoding="utf-8")):
             return AutoTokenizer.from_pretrained(folder)
-        if GOOGLE_PIECES in present and "spiece.model" not in present:
+        if present == [GOOGLE_PIECES]:
             return AlbertTokenizer.from_pretrained(folder, vocab_file=str(folder / GOOGLE_PIECES))
         return TOKENIZERS[family].from_pretrained(folder)
     except (OSError, ValueError, TypeError) as error:
