@@ -6,6 +6,7 @@ import copy
 import json
 import logging
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 import offramp
 from offramp.backbones import ElasticBertConfig, from_pretrained
+from offramp.interop.vocabulary import find_tokenizer
 from tests.tiny import SHAPE, rows_of, tiny_backbone, tiny_batch, tiny_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -300,6 +302,15 @@ def test_google_albert_brings_its_tokenizer(pieces: str, tmp_path: Path) -> None
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     reference = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "google" / f"{pieces}.model"))
     assert tokenizer("A fine film")["input_ids"] == [2, *reference.encode("a fine film"), 3]
+
+
+def test_missing_sentencepiece_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "spiece.model").write_bytes(b"")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    with pytest.raises(
+        offramp.OfframpError, match=r"spiece.model can be read with: pip install sentencepiece protobuf"
+    ):
+        find_tokenizer(tmp_path, "albert")
 
 
 def test_google_gelu_is_the_tanh_formula() -> None:

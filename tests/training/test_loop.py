@@ -76,3 +76,4 @@ def test_an_interrupted_phase_leaves_a_usable_model() -> None:
     with pytest.raises(KeyboardInterrupt):
         train(model, DeeBERT(), [BATCH], on_step=interrupt)
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+    assert not model.training

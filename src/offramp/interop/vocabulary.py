@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def find_tokenizer(folder: Path, family: str) -> Any | None:
     present = [name for name in FILES if (folder / name).is_file()]
     if not present:
         return None
-    if present[0] in (PIECES, GOOGLE_PIECES) and not all(map(find_spec, ("sentencepiece", "google.protobuf"))):
+    if present[0] in (PIECES, GOOGLE_PIECES) and not all(map(_installed, ("sentencepiece", "google.protobuf"))):
         raise OfframpError(f"{folder / present[0]} can be read with: pip install sentencepiece protobuf")
     settings = folder / "tokenizer_config.json"
     try:
@@ -61,3 +61,11 @@ def find_tokenizer(folder: Path, family: str) -> Any | None:
         return TOKENIZERS[family].from_pretrained(folder)
     except (OSError, ValueError, TypeError) as error:
         raise OfframpError(f"{folder}: the tokenizer files cannot be read ({one_line(error)})") from error
+
+
+def _installed(module: str) -> bool:
+    try:
+        import_module(module)
+    except ImportError:
+        return False
+    return True

@@ -6,16 +6,16 @@ The same `step` drives a live batch (`model.answer`) and a stored trace (`first_
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError
+from offramp.policies.settings import checked
 
 State = Any
 """None, a tensor whose first dimension is the rows, or a tuple of states."""
@@ -49,10 +49,7 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = plain(getattr(self, field.name))
-            wanted, fits = KINDS.get(str(field.type), ("", lambda _: True))
-            if not fits(value):
-                raise OfframpError(f"{field.name} of {self.name} must be {wanted}, not {value!r}")
+            value = checked(getattr(self, field.name), str(field.type), f"{field.name} of {self.name}")
             object.__setattr__(self, field.name, value)
 
     def start(self, samples: Tensor) -> State:
@@ -95,38 +92,6 @@ class Policy(ABC):
         return {"policy": self.name} | {
             field.name: as_json(getattr(self, field.name)) for field in dataclasses.fields(self)
         }
-
-
-def plain(value: Any) -> Any:
-    """Numbers as a frozen policy holds them: plain ones for NumPy's and torch's, tuples for lists and arrays."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    return tuple(plain(item) for item in value) if isinstance(value, list | tuple) else value
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
-
-
-def is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def all_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: isinstance(value, tuple) and len(value) > 0 and all(map(fits, value))
-
-
-KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "PerLayer": ("a number, or one for each layer", lambda value: is_number(value) or all_of(is_number)(value)),
-    "float": ("a number", is_number),
-    "float | None": ("a number", lambda value: value is None or is_number(value)),
-    "int": ("a whole number", is_whole),
-    "bool": ("true or false", lambda value: isinstance(value, bool)),
-    "str": ("a word", lambda value: isinstance(value, str)),
-    "tuple[int, ...]": ("a list of whole numbers", all_of(is_whole)),
-    "tuple[Policy, ...]": ("a list of policies", all_of(lambda value: isinstance(value, Policy))),
-}
-"""What a setting may hold, by the type it is declared with: what to say, and how to tell."""
 
 
 def as_json(value: Any) -> Any:

@@ -54,29 +54,33 @@ def train(
 def run_phase(
     model: MultiExitModel, phase: Phase, batches: Sequence[Batch], accumulate: int, make_optimiser: MakeOptimiser
 ) -> Iterable[Step]:
-    """One phase with a fresh optimiser and schedule."""
+    """One phase with a fresh optimiser and schedule; the model is in training mode only as long as it runs."""
     steps_per_epoch = -(-len(batches) // accumulate)
     with PhaseGradients(model, phase) as gradients:
         optimiser = make_optimiser(parameter_groups(gradients.trained, phase))
         shapes = learning_rate_shapes(phase, len(optimiser.param_groups), steps_per_epoch * phase.schedule.epochs)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, shapes)
         model.train()
-        for _ in range(phase.schedule.epochs):
-            stream = iter(batches)
-            while micro_batches := list(islice(stream, accumulate)):
-                rows = [len(next(iter(batch.values()))) for batch in micro_batches]
-                losses = [
-                    gradients.add(batch, weight=count / sum(rows))
-                    for batch, count in zip(micro_batches, rows, strict=True)
-                ]
-                norm = gradients.finish()
-                loss = sum(value * count for value, count in zip(losses, rows, strict=True)) / sum(rows)
-                rates = tuple(float(group["lr"]) for group in optimiser.param_groups)
-                optimiser.step()
-                scheduler.step()
-                yield Step(phase.name, loss, norm, rates)
-                gradients.clear()
-    model.eval()
+        try:
+            for _ in range(phase.schedule.epochs):
+                stream = iter(batches)
+                while micro_batches := list(islice(stream, accumulate)):
+                    loss = add_all(gradients, micro_batches)
+                    norm = gradients.finish()
+                    rates = tuple(float(group["lr"]) for group in optimiser.param_groups)
+                    optimiser.step()
+                    scheduler.step()
+                    yield Step(phase.name, loss, norm, rates)
+                    gradients.clear()
+        finally:
+            model.eval()
+
+
+def add_all(gradients: PhaseGradients, micro_batches: Sequence[Batch]) -> float:
+    """Gather the gradient of one step, each row counting the same; the mean loss of its rows."""
+    rows = [len(next(iter(batch.values()))) for batch in micro_batches]
+    shares = [count / sum(rows) for count in rows]
+    return sum(share * gradients.add(batch, share) for batch, share in zip(micro_batches, shares, strict=True))
 
 
 def parameter_groups(trained: Mapping[str, nn.Parameter], phase: Phase) -> list[dict[str, Any]]:
