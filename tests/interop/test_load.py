@@ -65,6 +65,13 @@ def test_pytorch_bin_is_safetensors(name: str, tmp_path: Path) -> None:
     assert same_weights(offramp.load(tmp_path), offramp.load(GOLDEN / name))
 
 
+def test_safetensors_are_preferred(tmp_path: Path) -> None:
+    for name in ("config.json", "model.safetensors"):
+        shutil.copy(GOLDEN / "deebert_bert" / name, tmp_path)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"not opened where there is something safer")
+    assert same_weights(offramp.load(tmp_path), offramp.load(GOLDEN / "deebert_bert"))
+
+
 @pytest.mark.parametrize("suffix", ["safetensors", "bin"])
 def test_shards(suffix: str, tmp_path: Path) -> None:
     tensors = load_file(GOLDEN / "deebert_bert" / "model.safetensors")

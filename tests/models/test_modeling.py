@@ -84,6 +84,8 @@ def test_output() -> None:
     torch.testing.assert_close(output.loss, expected)
     assert model(**tiny_batch()).hidden_states is None
     assert torch.equal(model(**tiny_batch(), return_dict=False)[0], output.logits)
+    model.config.output_hidden_states = True
+    assert len(model(**tiny_batch()).hidden_states) == 5
 
 
 def test_only_the_wanted_exits_and_layers_are_computed() -> None:

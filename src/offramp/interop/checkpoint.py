@@ -149,6 +149,6 @@ def _download(name: str, revision: str | None) -> Path:
             huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
         raise OfframpError(
-            f"there is no folder {name}, and the hub has no model of that name to give ({one_line(error)})"
+            f"there is no folder {name}, and the hub has no model of that name to give ({one_line(error, 80)})"
         ) from error
     return folder

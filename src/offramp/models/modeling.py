@@ -178,6 +178,10 @@ class MultiExitModel(MultiExitPreTrainedModel):
         finally:
             self.train(training)
 
+    def asked(self, setting: str, here: bool | None) -> bool:
+        """An option as given in this call or, where it was not, in the configuration."""
+        return bool(getattr(self.config, setting) if here is None else here)
+
     @staticmethod
     def target(batch: dict[str, Tensor]) -> Tensor | None:
         """Take the labels out of a batch, in the form the objective wants."""
@@ -210,9 +214,9 @@ class MultiExitForSequenceClassification(MultiExitModel):
             loss=None if labels is None else self.joint_loss(logits, labels),
             logits=logits[-1],
             exit_logits=logits,
-            hidden_states=states if output_hidden_states else None,
+            hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
         )
-        return output if return_dict is not False else output.to_tuple()
+        return output if self.asked("return_dict", return_dict) else output.to_tuple()
 
 
 class MultiExitForQuestionAnswering(MultiExitModel):
@@ -242,11 +246,11 @@ class MultiExitForQuestionAnswering(MultiExitModel):
             loss=None if target is None else self.joint_loss(logits, target),
             logits=logits[-1],
             exit_logits=logits,
-            hidden_states=states if output_hidden_states else None,
+            hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
             start_logits=start,
             end_logits=end,
         )
-        return output if return_dict is not False else output.to_tuple()
+        return output if self.asked("return_dict", return_dict) else output.to_tuple()
 
     @staticmethod
     def target(batch: dict[str, Any]) -> Tensor | None:
