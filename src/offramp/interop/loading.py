@@ -25,8 +25,7 @@ from offramp.models.loading import refuse_nan
 log = logging.getLogger("offramp")
 
 DIALECTS: tuple[Dialect, ...] = (own, deebert, elasticbert, elbert, huggingface)
-"""Tried in this order: those that are known by the names of their weights before those known by config.json alone."""
-
+"""Tried in this order: our own, those known by the names of their weights, and last what config.json says it is."""
 
 EXIT_OPTIONS = frozenset({"exit_layers", "poolers", "classifiers", "pooling", "pooler_size", "exit_dropout"})
 """What can be chosen for exits that a checkpoint does not bring."""

@@ -49,7 +49,7 @@ class Policy(ABC):
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
-            value = checked(getattr(self, field.name), str(field.type), f"{field.name} of {self.name}")
+            value = checked(getattr(self, field.name), str(field.type), f"{self.name}: {field.name}")
             object.__setattr__(self, field.name, value)
 
     def start(self, samples: Tensor) -> State:
