@@ -1,8 +1,18 @@
 """Transformer encoders that stop computing once they know the answer."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from offramp.errors import OfframpError
 from offramp.interop import convert, load
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+
+if TYPE_CHECKING:
+    from offramp.evaluation.comparison import compare
+    from offramp.evaluation.run import evaluate
+    from offramp.prediction import predict
+    from offramp.tasks import task
+    from offramp.training.run import train
 
 __version__ = "0.1.0"
 
@@ -11,6 +21,26 @@ __all__ = [
     "MultiExitForQuestionAnswering",
     "MultiExitForSequenceClassification",
     "OfframpError",
+    "compare",
     "convert",
+    "evaluate",
     "load",
+    "predict",
+    "task",
+    "train",
 ]
+
+_VERBS = {
+    "compare": "offramp.evaluation.comparison",
+    "evaluate": "offramp.evaluation.run",
+    "predict": "offramp.prediction",
+    "task": "offramp.tasks",
+    "train": "offramp.training.run",
+}
+"""Where they live. Imported when they are first used: the Trainer alone takes seconds."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _VERBS:
+        return getattr(import_module(_VERBS[name]), name)
+    raise AttributeError(f"module 'offramp' has no attribute {name!r}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,31 +10,10 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import offramp
-from offramp.cli import main
+from tests.cli.conftest import Result
 from tests.tiny import tiny_batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
-
-
-@dataclass(frozen=True)
-class Result:
-    status: int
-    out: str
-    err: str
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Result]:
-    """The command line, from its arguments to its exit status, in this process."""
-
-    def run(*arguments: str | Path) -> Result:
-        monkeypatch.setattr("sys.argv", ["offramp", *map(str, arguments)])
-        with pytest.raises(SystemExit) as stopped:
-            main()
-        printed = capsys.readouterr()
-        return Result(int(stopped.value.code or 0), printed.out, printed.err)
-
-    return run
 
 
 def test_convert(run: Callable[..., Result], tmp_path: Path) -> None:

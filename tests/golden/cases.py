@@ -47,6 +47,10 @@ class GoldenCase:
     def system(self) -> str:
         return self.settings["system"]
 
+    @property
+    def config(self) -> dict[str, Any]:
+        return json.loads((self.folder / "config.json").read_text())
+
     def array_names(self) -> set[str]:
         return {f"{file}:{name}" for file, arrays in self.manifest["arrays"].items() for name in arrays}
 

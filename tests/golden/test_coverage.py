@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.golden import test_deebert, test_elasticbert, test_elbert, test_romebert
+from tests.golden import test_deebert, test_ebert, test_elasticbert, test_elbert, test_romebert
 from tests.golden.cases import GoldenCase
 from tests.golden.left_out import array_left_out, reason_left_out
 
@@ -15,6 +15,7 @@ CHECKED = {
     "romebert": test_romebert.CHECKED,
     "elasticbert": test_elasticbert.CHECKED,
     "elbert": test_elbert.CHECKED,
+    "ebert": test_ebert.CHECKED,
 }
 
 

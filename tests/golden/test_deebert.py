@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from offramp.evaluation import cost_ratio, exit_counts
 from offramp.policies import Entropy, entropy, first_exit
 from offramp.recipes import DeeBERT
-from offramp.training import train
+from offramp.training import train_on_batches
 from tests.golden.cases import (
     AFTER_TRAINING,
     LOGITS,
@@ -144,7 +144,7 @@ def test_training_run(case: GoldenCase) -> None:
     main = model.exits.poolers[str(model.exits.pooler_of[-1])].state_dict()
     for pooler in model.exits.poolers.values():  # the run began with the pre-trained pooler in every highway
         pooler.load_state_dict(main)
-    steps = train(
+    steps = train_on_batches(
         model,
         DeeBERT(schedule=case.schedule(), clip_sees_frozen=True),
         case.batches(),

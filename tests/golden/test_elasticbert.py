@@ -12,7 +12,7 @@ from offramp.evaluation import elue_macs, elue_mflops, speed_up
 from offramp.policies import Entropy, Patience, Policy, entropy, first_exit
 from offramp.recipes import ElasticBERT
 from offramp.recipes.base import Recipe
-from offramp.training import PhaseGradients, train
+from offramp.training import PhaseGradients, train_on_batches
 from tests.golden.cases import (
     AFTER_TRAINING,
     LOGITS,
@@ -110,7 +110,7 @@ def test_static_truncation(case: GoldenCase) -> None:
 
 def run(case: GoldenCase, recipe: Recipe) -> None:
     stored, model = case.arrays("train_run.npz"), case.load(double=True)
-    steps = train(model, recipe, case.batches(), make_optimiser=LegacyAdamW)
+    steps = train_on_batches(model, recipe, case.batches(), make_optimiser=LegacyAdamW)
     np.testing.assert_allclose([step.learning_rates[0] for step in steps], stored["lr"], rtol=1e-9)
     np.testing.assert_allclose(np.mean([step.loss for step in steps]), stored["mean_loss"], **AFTER_TRAINING)
     np.testing.assert_allclose(exit_logits(model, case.batch()), stored["exit_logits_after"], **AFTER_TRAINING)

@@ -11,7 +11,7 @@ import torch
 from offramp.evaluation import cost_ratio
 from offramp.policies import Entropy, Policy, RuledOut, Window, entropy, first_exit
 from offramp.recipes import ELBERT, exit_weights
-from offramp.training import PhaseGradients, Step, train
+from offramp.training import PhaseGradients, Step, train_on_batches
 from tests.golden.cases import (
     AFTER_TRAINING,
     LOGITS,
@@ -125,7 +125,7 @@ def test_training_run(case: GoldenCase) -> None:
         keep_gradient=True,
         schedule=case.schedule(),
     )
-    steps = train(model, recipe, case.batches(), make_optimiser=LegacyAdamW, on_step=watch)
+    steps = train_on_batches(model, recipe, case.batches(), make_optimiser=LegacyAdamW, on_step=watch)
     for name, values in seen.items():
         np.testing.assert_allclose(values, stored[name], **AFTER_TRAINING, err_msg=name)
     np.testing.assert_allclose([step.learning_rates for step in steps], stored["lr"], rtol=1e-9)

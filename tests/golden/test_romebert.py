@@ -10,7 +10,7 @@ import pytest
 from offramp.recipes import Forward, Gradients, RomeBERT
 from offramp.recipes.base import last_exit_loss
 from offramp.recipes.gradients import Conflict, ProjectConflicts, conflict
-from offramp.training import PhaseGradients, train
+from offramp.training import PhaseGradients, train_on_batches
 from tests.golden.cases import (
     AFTER_TRAINING,
     LOSS,
@@ -124,7 +124,7 @@ def test_training_run(case: GoldenCase, run: str, conflicts: list[Conflict]) -> 
     )
     model = case.load(double=True)
     batches = case.batches(settings["train_run"]["labels"])
-    steps = train(model, recipe, batches, make_optimiser=LegacyAdamW)
+    steps = train_on_batches(model, recipe, batches, make_optimiser=LegacyAdamW)
     np.testing.assert_allclose(np.mean([step.loss for step in steps]), stored[f"{run}/mean_loss"], **AFTER_TRAINING)
     np.testing.assert_allclose(exit_logits(model, case.batch()), stored[f"{run}/logits_after"], **AFTER_TRAINING)
     np.testing.assert_allclose(

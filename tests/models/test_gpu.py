@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from offramp.recipes import Recipe
-from offramp.training import train
+from offramp.training import train_on_batches
 from tests.policies.matrix import MATRIX as POLICIES
 from tests.policies.matrix import SAMPLES, Row
 from tests.recipes.matrix import MATRIX as RECIPES
@@ -31,5 +31,5 @@ def test_answers(row: Row, family: str) -> None:
 def test_recipes(recipe: Recipe, family: str) -> None:
     model = tiny_model(family).cuda()
     batch = {name: tensor.cuda() for name, tensor in tiny_batch(labels=3).items()}
-    steps = train(model, recipe, [batch])
+    steps = train_on_batches(model, recipe, [batch])
     assert steps[-1].loss < steps[0].loss or steps[-1].phase != steps[0].phase

@@ -13,7 +13,7 @@ from transformers import AutoModelForSequenceClassification
 
 from offramp.models import MultiExitModel
 from offramp.recipes import REGISTRY, Phase, Recipe, Schedule
-from offramp.training import PhaseGradients, train
+from offramp.training import PhaseGradients, train_on_batches
 from offramp.training.loop import Step
 from tests.recipes.matrix import MATRIX
 from tests.tiny import FAMILIES, rows_of, span_batch, tiny_batch, tiny_model, without_dropout
@@ -53,7 +53,7 @@ def test_learns(recipe: Recipe, family: str, head: str) -> None:
 
     for phase in phases.values():
         before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-        train(model, OnePhase(phase), batches, on_step=watch)
+        train_on_batches(model, OnePhase(phase), batches, on_step=watch)
         changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
         assert changed <= phase.trains
         assert phase.trains - changed <= never_reached(model)
@@ -106,7 +106,7 @@ def test_training_twice_gives_the_same_bits_and_so_does_saving(recipe: Recipe, t
     for _ in range(2):
         torch.manual_seed(5)
         model, batches = make("bert", "classification")
-        train(model, recipe, batches, accumulate=2)
+        train_on_batches(model, recipe, batches, accumulate=2)
         models.append(model)
     models[0].save_pretrained(tmp_path)
     again = AutoModelForSequenceClassification.from_pretrained(tmp_path)

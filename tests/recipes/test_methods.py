@@ -12,7 +12,7 @@ from offramp import OfframpError
 from offramp.models import MultiExitModel
 from offramp.recipes import ELBERT, DeeBERT, ElasticBERT, Phase, Plain, RomeBERT, Schedule, exit_weights
 from offramp.recipes.gradients import ProjectConflicts, conflict
-from offramp.training import PhaseGradients, train
+from offramp.training import PhaseGradients, train_on_batches
 from tests.tiny import FAMILIES, tiny_batch, tiny_model, without_dropout
 
 UNCLIPPED = Schedule(clip=float("inf"))
@@ -142,14 +142,14 @@ def test_learned_weights_add_up_and_shrink_for_bad_exits() -> None:
 def test_learned_weights_see_a_fresh_gradient_unless_asked(keep: bool) -> None:
     model, seen = without_dropout(tiny_model()), []
     recipe = ELBERT(keep_gradient=keep, weights_rate=0.0, schedule=Schedule(learning_rate=0.0, epochs=3))
-    train(model, recipe, [BATCH], on_step=lambda _: seen.append(model.loss_weights.grad.clone()))
+    train_on_batches(model, recipe, [BATCH], on_step=lambda _: seen.append(model.loss_weights.grad.clone()))
     for number, gradient in enumerate(seen, start=1):
         torch.testing.assert_close(gradient, seen[0] * (number if keep else 1))
 
 
 def test_learned_weights_are_kept_when_training_goes_on() -> None:
     model = tiny_model()
-    train(model, ELBERT(weights_rate=0.5), [BATCH])
+    train_on_batches(model, ELBERT(weights_rate=0.5), [BATCH])
     learned = model.loss_weights.detach().clone()
     assert not torch.equal(learned, torch.full_like(learned, 4.0))
     ELBERT().prepare(model)
@@ -159,11 +159,11 @@ def test_learned_weights_are_kept_when_training_goes_on() -> None:
 @pytest.mark.parametrize("recipe", [DeeBERT(), RomeBERT(), ELBERT()], ids=lambda recipe: recipe.name)
 def test_methods_of_many_exits_refuse_one(recipe: DeeBERT | RomeBERT | ELBERT) -> None:
     with pytest.raises(OfframpError, match="below the last one: this model has none; use plain"):
-        train(tiny_model(exit_layers=[4]), recipe, [BATCH])
+        train_on_batches(tiny_model(exit_layers=[4]), recipe, [BATCH])
 
 
 def test_training_needs_batches_and_labels() -> None:
     with pytest.raises(OfframpError, match="no batches"):
-        train(tiny_model(), Plain(), [])
+        train_on_batches(tiny_model(), Plain(), [])
     with pytest.raises(OfframpError, match="the batch has no labels"):
-        train(tiny_model(), Plain(), [tiny_batch()])
+        train_on_batches(tiny_model(), Plain(), [tiny_batch()])

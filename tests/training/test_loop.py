@@ -7,7 +7,7 @@ import torch
 
 from offramp import OfframpError
 from offramp.recipes import ELBERT, DeeBERT, Plain, RomeBERT, Schedule
-from offramp.training import Step, train
+from offramp.training import Step, train_on_batches
 from tests.tiny import rows_of, tiny_batch, tiny_model, without_dropout
 
 BATCH = tiny_batch(6, labels=3)
@@ -16,7 +16,7 @@ BATCH = tiny_batch(6, labels=3)
 def test_learning_rate_rises_and_falls_over_the_steps_taken() -> None:
     """Three batches, two at a time: two steps an epoch, the second of one batch."""
     recipe = Plain(Schedule(learning_rate=1.0, epochs=2, warmup=0.25))
-    steps = train(
+    steps = train_on_batches(
         tiny_model(), recipe, [BATCH] * 3, accumulate=2, make_optimiser=lambda groups: torch.optim.SGD(groups)
     )
     assert [step.learning_rates[0] for step in steps] == pytest.approx([0.0, 1.0, 2 / 3, 1 / 3])
@@ -29,7 +29,7 @@ def test_every_row_counts_the_same_however_batches_are_cut() -> None:
         torch.manual_seed(1)
         model = without_dropout(tiny_model()).double()
         recipe = Plain(Schedule(learning_rate=0.1, epochs=1))
-        steps = train(model, recipe, batches, accumulate=accumulate, make_optimiser=torch.optim.SGD)
+        steps = train_on_batches(model, recipe, batches, accumulate=accumulate, make_optimiser=torch.optim.SGD)
         trained.append((steps[0].loss, [p.detach() for p in model.parameters()]))
     assert trained[0][0] == pytest.approx(trained[1][0])
     for left, right in zip(trained[0][1], trained[1][1], strict=True):
@@ -38,7 +38,7 @@ def test_every_row_counts_the_same_however_batches_are_cut() -> None:
 
 def test_the_model_is_in_training_mode_only_while_training() -> None:
     model, modes = tiny_model(), []
-    train(model, Plain(), [BATCH], on_step=lambda _: modes.append(model.training))
+    train_on_batches(model, Plain(), [BATCH], on_step=lambda _: modes.append(model.training))
     assert modes == [True] * 3
     assert not model.training
 
@@ -48,19 +48,21 @@ def test_what_the_user_froze_stays_frozen() -> None:
     embeddings = model.backbone.model.embeddings.requires_grad_(False)
     before = embeddings.word_embeddings.weight.clone()
     for recipe in (Plain(), DeeBERT(), RomeBERT(), ELBERT()):
-        train(model, recipe, [BATCH])
+        train_on_batches(model, recipe, [BATCH])
     assert torch.equal(embeddings.word_embeddings.weight, before)
     assert not any(parameter.requires_grad for parameter in embeddings.parameters())
     assert model.exits.classifiers["0"].weight.requires_grad
     with pytest.raises(OfframpError, match="all it would train is frozen"):
-        train(model.requires_grad_(False), Plain(), [BATCH])
+        train_on_batches(model.requires_grad_(False), Plain(), [BATCH])
 
 
 def test_weight_decay_is_for_matrices() -> None:
     model = without_dropout(tiny_model())
     recipe = Plain(Schedule(learning_rate=1e-3, epochs=1, weight_decay=0.5, clip=1e-12))
     before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-    train(model, recipe, [BATCH], make_optimiser=torch.optim.SGD)  # the gradient is clipped away: what moves is decay
+    train_on_batches(
+        model, recipe, [BATCH], make_optimiser=torch.optim.SGD
+    )  # the gradient is clipped away: what moves is decay
     for name, parameter in model.named_parameters():
         early = name.startswith("exits.") and ".3." not in name
         factor = 1 - 1e-3 * 0.5 if parameter.ndim == 2 and not early else 1.0
@@ -74,6 +76,6 @@ def test_an_interrupted_phase_leaves_a_usable_model() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(model, DeeBERT(), [BATCH], on_step=interrupt)
+        train_on_batches(model, DeeBERT(), [BATCH], on_step=interrupt)
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
     assert not model.training

@@ -10,9 +10,12 @@ from transformers.utils import logging as transformers_logging
 
 from offramp.cli.app import app
 from offramp.discovery import import_all
-from offramp.errors import OfframpError
+from offramp.errors import Interrupted, OfframpError
 
 import_all(__name__, __path__)
+
+INTERRUPTED = 130
+"""The exit status of a command that was stopped by Ctrl-C."""
 
 
 def main() -> None:
@@ -24,3 +27,6 @@ def main() -> None:
     except OfframpError as error:
         typer.echo(f"error: {error}", err=True)
         sys.exit(2)
+    except Interrupted as stopped:
+        typer.echo(str(stopped), err=True)
+        sys.exit(INTERRUPTED)

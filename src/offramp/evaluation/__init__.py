@@ -1,6 +1,34 @@
 """Measuring what exits save."""
 
 from offramp.evaluation.cost import cost_ratio, exit_counts, expected_saving, speed_up
-from offramp.evaluation.flops import elue_macs, elue_mflops
+from offramp.evaluation.elue import ReferenceCurve, elue_score, overall_elue_score, reference_curve
+from offramp.evaluation.flops import EbertLayer, ModelShape, elue_macs, elue_mflops
+from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
+from offramp.evaluation.run import evaluate
+from offramp.evaluation.sweep import area, pareto
+from offramp.evaluation.trace import Trace, collect, exit_logits
 
-__all__ = ["cost_ratio", "elue_macs", "elue_mflops", "exit_counts", "expected_saving", "speed_up"]
+__all__ = [
+    "EbertLayer",
+    "ExitScore",
+    "ModelShape",
+    "OperatingPoint",
+    "ReferenceCurve",
+    "Results",
+    "Sweep",
+    "Trace",
+    "area",
+    "collect",
+    "cost_ratio",
+    "elue_macs",
+    "elue_mflops",
+    "elue_score",
+    "evaluate",
+    "exit_counts",
+    "exit_logits",
+    "expected_saving",
+    "overall_elue_score",
+    "pareto",
+    "reference_curve",
+    "speed_up",
+]

@@ -130,6 +130,7 @@ def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) 
         else:
             target.copy_(_fitting(checkpoint, source, target))
     refuse_nan(model, checkpoint.weights)
+    model.name_or_path = str(checkpoint.folder)  # where its tokenizer lies
     _report_new(model, sources)
     if whole:
         _report_unused(checkpoint, translation.ignored, set(sources.values()))

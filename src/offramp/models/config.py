@@ -29,6 +29,7 @@ class MultiExitConfig(PreTrainedConfig):
         pooler_size: width of the poolers; default: the backbone's.
         exit_dropout: dropout before each classifier while training; default: the backbone's own classifier dropout.
         learned_loss_weights: the model carries ELBERT's trained loss weights.
+        max_text_tokens: the length that texts were cut to in training.
     """
 
     model_type = "offramp"
@@ -46,6 +47,7 @@ class MultiExitConfig(PreTrainedConfig):
     pooler_size: Any = None
     exit_dropout: Any = None
     learned_loss_weights: bool = False
+    max_text_tokens: Any = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.backbone_config = as_config(self.backbone_config)

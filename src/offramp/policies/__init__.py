@@ -17,6 +17,7 @@ from offramp.policies.fixed import Fixed, Scripted
 from offramp.policies.patience import Patience
 from offramp.policies.ruled_out import RuledOut
 from offramp.policies.text import policy_from_text
+from offramp.policies.threshold import Threshold
 from offramp.policies.window import Window
 
 import_all(__name__, __path__)
@@ -34,6 +35,7 @@ __all__ = [
     "RuledOut",
     "Scripted",
     "State",
+    "Threshold",
     "Window",
     "entropy",
     "first_exit",

@@ -44,8 +44,8 @@ class Policy(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.name = re.sub(r"(?<!^)(?=[A-Z])", "_", cls.__name__).lower()
-        if "step" in cls.__dict__:  # a rule, not a base of rules
-            REGISTRY[cls.name] = cls
+        if not any(getattr(getattr(cls, name, None), "__isabstractmethod__", False) for name in dir(cls)):
+            REGISTRY[cls.name] = cls  # a rule, not a base of rules
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -72,6 +72,16 @@ class Policy(ABC):
                     "layers: give one number, or one for each layer"
                 )
 
+    @classmethod
+    def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
+        """Settings that cover the rule's whole range on a trace (E, N, C); none where the rule is not to be swept."""
+        return []
+
+    @classmethod
+    def from_papers(cls, task: str) -> list[Policy]:
+        """The settings its paper reports on tasks of this kind."""
+        return []
+
     def __or__(self, other: Policy) -> Policy:
         from offramp.policies.combined import Either
 
@@ -81,6 +91,11 @@ class Policy(ABC):
         from offramp.policies.combined import Both
 
         return Both((self, other))
+
+    @property
+    def curve(self) -> str:
+        """The rule without its numbers: what its sweep is called."""
+        return self.name
 
     def __str__(self) -> str:
         from offramp.policies.text import policy_to_text

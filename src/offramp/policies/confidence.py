@@ -6,14 +6,15 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from offramp.policies.base import PerLayer, Policy, State, at_layer, probabilities
+from offramp.policies.base import probabilities
+from offramp.policies.threshold import Threshold
 
 
 @dataclass(frozen=True)
-class Confidence(Policy):
+class Confidence(Threshold):
     """Leave once the predicted label is likely enough: max_c p_c > threshold."""
 
-    threshold: PerLayer
+    above = True
 
-    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        return probabilities(logits).amax(-1) > at_layer(self.threshold, layer), None
+    def signal(self, logits: Tensor) -> Tensor:
+        return probabilities(logits).amax(-1)

@@ -8,21 +8,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from offramp.policies.base import PerLayer, Policy, State, at_layer, at_least_float32
+from offramp.policies.base import Policy, at_least_float32
+from offramp.policies.threshold import Threshold
+
+DEEBERT = (0.0, 0.001, 0.005, 0.01, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7)
+"""The thresholds of DeeBERT's scripts; ElasticBERT's 0.3, 0.4 and 0.5 are among them."""
 
 
 @dataclass(frozen=True)
-class Entropy(Policy):
+class Entropy(Threshold):
     """Leave once the answer is certain: H(p) < threshold, in nats, or divided by ln C to lie in 0..1 (ELBERT)."""
 
-    threshold: PerLayer
     normalised: bool = False
 
-    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        uncertainty = entropy(logits)  # (B,)
-        if self.normalised:
-            uncertainty = uncertainty / math.log(logits.shape[-1])
-        return uncertainty < at_layer(self.threshold, layer), None
+    def signal(self, logits: Tensor) -> Tensor:
+        return entropy(logits) / math.log(logits.shape[-1]) if self.normalised else entropy(logits)
+
+    @classmethod
+    def from_papers(cls, task: str) -> list[Policy]:
+        return [cls(threshold) for threshold in DEEBERT]
 
 
 def entropy(logits: Tensor) -> Tensor:

@@ -30,6 +30,10 @@ class Fixed(Policy):
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         return torch.full((len(logits),), layer >= self.layer, device=logits.device), None
 
+    @classmethod
+    def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
+        return [cls(layer) for layer in sorted(set(exit_layers))]
+
 
 @dataclass(frozen=True)
 class Scripted(Policy):

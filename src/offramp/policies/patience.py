@@ -10,6 +10,10 @@ from torch import Tensor
 
 from offramp.errors import OfframpError
 from offramp.policies.base import Policy, State
+from offramp.policies.threshold import spread_thresholds
+
+TOLERANCES = 9
+"""Tolerances for each patience in a sweep."""
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,23 @@ class Patience(Policy):
             same = (answer - before).abs() < (self.tolerance or 0.0) if is_number else answer == before
             agreed = torch.where(same, agreed + 1, 0)
         return agreed >= self.patience, (answer, agreed)
+
+    @classmethod
+    def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
+        every = range(1, len(exit_layers))
+        if task != "regression":
+            return [cls(patience) for patience in every]
+        return [cls(p, t) for p in every for t in tolerances(exit_logits.squeeze(-1), exit_layers, p)]
+
+    @classmethod
+    def from_papers(cls, task: str) -> list[Policy]:
+        """ElasticBERT's script."""
+        return [cls(patience, 0.94 if task == "regression" else None) for patience in range(2, 8)]
+
+
+def tolerances(answers: Tensor, exit_layers: Sequence[int], patience: int) -> list[float]:
+    """Tolerances (E, N) that cover the range of a patience: its signal is the largest of the last `patience` moves."""
+    moves = answers.diff(dim=0).abs()  # (E-1, N); the first is known at exit 1
+    waiting = torch.full_like(answers[:patience], torch.inf)
+    largest = moves.unfold(0, patience, 1).amax(-1)  # (E-patience, N), from exit `patience` on
+    return spread_thresholds(torch.cat([waiting, largest])[:-1], exit_layers, points=TOLERANCES)

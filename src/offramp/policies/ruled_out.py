@@ -6,14 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from offramp.policies.base import PerLayer, Policy, State, at_layer, probabilities
+from offramp.policies.base import probabilities
+from offramp.policies.threshold import Threshold
 
 
 @dataclass(frozen=True)
-class RuledOut(Policy):
+class RuledOut(Threshold):
     """Leave once some class is as good as impossible: min_c p_c < threshold. For two classes, confidence reversed."""
 
-    threshold: PerLayer
-
-    def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        return probabilities(logits).amin(-1) < at_layer(self.threshold, layer), None
+    def signal(self, logits: Tensor) -> Tensor:
+        return probabilities(logits).amin(-1)

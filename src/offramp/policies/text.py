@@ -16,8 +16,7 @@ EXAMPLE = "entropy(0.1) | window(8)"
 def policy_to_text(policy: Policy) -> str:
     """The shortest text that `policy_from_text` reads back as an equal policy."""
     if isinstance(policy, Combined):
-        sign = " | " if isinstance(policy, Either) else " & "
-        return sign.join(f"({part})" if isinstance(part, Combined) else str(part) for part in policy.of)
+        return f" {policy.sign} ".join(f"({part})" if isinstance(part, Combined) else str(part) for part in policy.of)
     first, *others = dataclasses.fields(policy)
     settings = [_written(getattr(policy, first.name))]
     settings += [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -46,6 +47,14 @@ class Window(Policy):
         if window.shape[1] < self.size:
             return torch.zeros(len(logits), dtype=torch.bool, device=logits.device), window
         return self.settled(window), window
+
+    @classmethod
+    def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
+        return [cls(size, rule) for rule in RULES for size in range(1, len(exit_layers))]
+
+    @classmethod
+    def from_papers(cls, task: str) -> list[Policy]:
+        return [cls(size) for size in range(2, 13)]
 
     def settled(self, window: Tensor) -> Tensor:
         """Whether the rule holds on a full window of probabilities: (B, N, C) to (B,)."""

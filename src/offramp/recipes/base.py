@@ -98,6 +98,8 @@ class Recipe(ABC):
     """How a model is trained. A subclass is a frozen dataclass of the method's numbers; defining it registers it."""
 
     name: ClassVar[str]
+    reference: ClassVar[str] = ""
+    """What a model card calls the method."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

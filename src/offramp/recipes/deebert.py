@@ -33,6 +33,8 @@ class DeeBERT(Recipe):
             computing and discarding it.
     """
 
+    reference = "DeeBERT (Xin et al., ACL 2020)"
+
     schedule: Schedule = Schedule()
     clip_sees_frozen: bool = False
 

@@ -20,6 +20,8 @@ class ElasticBERT(Recipe):
     The exits' own weights get their loss's gradient as it is, and the embeddings are treated as layer 1.
     """
 
+    reference = "ElasticBERT (Liu et al., NAACL 2022)"
+
     equilibrium: bool = True
     schedule: Schedule = Schedule(epochs=5, batch_size=32, warmup=0.06, weight_decay=0.1)
 

@@ -31,6 +31,8 @@ class ELBERT(Recipe):
         keep_gradient: never zero W's gradient, as in the released code (parity only).
     """
 
+    reference = "ELBERT (Xie et al., ICASSP 2021)"
+
     weights: Literal["dynamic", "equal"] = "dynamic"
     initial: float = 4.0
     weights_rate: float = 1e-2

@@ -15,6 +15,8 @@ class Plain(Recipe):
     On a model cut after k layers (`offramp.load(..., layers=k, exits="last")`) this is the static baseline of k layers.
     """
 
+    reference = "plain fine-tuning of the last exit"
+
     schedule: Schedule = Schedule()
 
     def phases(self, model: MultiExitModel) -> list[Phase]:

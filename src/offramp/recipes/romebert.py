@@ -32,6 +32,8 @@ class RomeBERT(Recipe):
         equilibrium: the code's unused `--ge`: the gradient entering exit i is divided by n − i + 1.
     """
 
+    reference = "RomeBERT (Geng et al., 2021)"
+
     gamma: float = 0.9
     temperature: float = 3.0
     regularise: bool = True

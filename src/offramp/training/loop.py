@@ -29,7 +29,7 @@ class Step:
     learning_rates: tuple[float, ...]
 
 
-def train(
+def train_on_batches(
     model: MultiExitModel,
     recipe: Recipe,
     batches: Sequence[Batch],

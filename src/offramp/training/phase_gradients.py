@@ -57,15 +57,23 @@ class PhaseGradients:
         output = self.model(**inputs, exits=self.phase.exit_numbers(self.model), branch=self.phase.branch)
         return Forward(output.exit_logits, target, self.model.objective, self.model)
 
-    def add(self, batch: Mapping[str, Tensor], weight: float = 1.0) -> float:
-        """Add a micro-batch's gradient, times `weight` (its share of the step); return its loss."""
+    def losses(self, batch: Mapping[str, Tensor], weight: float = 1.0) -> list[Tensor]:
+        """The phase's losses on a micro-batch, times `weight` (its share of the step)."""
         forward = self.forward(batch)
-        losses = [loss(forward) * weight for loss in self.phase.losses]
+        return [loss(forward) * weight for loss in self.phase.losses]
+
+    def add(self, batch: Mapping[str, Tensor], weight: float = 1.0) -> float:
+        """Add a micro-batch's gradient, times `weight`; return its loss."""
+        losses = self.losses(batch, weight)
+        self.add_gradients(losses)
+        return sum(float(loss.detach()) for loss in losses) / weight
+
+    def add_gradients(self, losses: list[Tensor]) -> None:
+        """Add the gradient of a micro-batch's losses."""
         if self.phase.edit_gradients is None:
             torch.stack(losses).sum().backward()
         else:
             self._add_each(losses)
-        return sum(float(loss.detach()) for loss in losses) / weight
 
     def _add_each(self, losses: list[Tensor]) -> None:
         names, parameters = list(self.trained), list(self.trained.values())
@@ -76,15 +84,34 @@ class PhaseGradients:
                 if gradient is not None:
                     sums[name] = sums[name] + gradient if name in sums else gradient
 
-    def finish(self) -> float:
-        """Edit and clip; the parameters then hold what the optimiser is to see. Returns the norm before clipping."""
+    def sum_over_processes(self) -> None:
+        """Add up what every process gathered: before the edit, which has to see the whole step."""
+        if self.phase.edit_gradients is not None:
+            held = self.by_loss or [{} for _ in self.phase.losses]
+            self.by_loss = [summed_over_processes(sums, self.trained) for sums in held]
+            return
+        watched = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
+        held_here = {name: p.grad for name, p in watched.items() if p.grad is not None}
+        for name, gradient in summed_over_processes(held_here, watched).items():
+            watched[name].grad = gradient
+
+    def edit(self) -> None:
+        """Leave on the parameters what the phase makes of its losses' gradients."""
         if self.phase.edit_gradients is not None:
             first, second = self.by_loss
             for name, gradient in self.phase.edit_gradients(first, second).items():
                 self.trained[name].grad = gradient
             self.by_loss = []
+
+    def clip(self) -> Tensor:
+        """Clip to the phase's norm (0: do not). Returns the norm before clipping."""
         clipped = [p for name, p in self.model.named_parameters() if name not in self.phase.constant]
-        return float(nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip))
+        return nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip or torch.inf)
+
+    def finish(self) -> float:
+        """Edit and clip; the parameters then hold what the optimiser is to see. Returns the norm before clipping."""
+        self.edit()
+        return float(self.clip())
 
     def clear(self) -> None:
         """Forget the gradients of the last step, but for those that a recipe says are kept."""
@@ -92,3 +119,20 @@ class PhaseGradients:
         for name, parameter in self.model.named_parameters():
             if name not in kept:
                 parameter.grad = None
+
+
+def summed_over_processes(held: Gradients, parameters: Mapping[str, nn.Parameter]) -> Gradients:
+    """Each gradient's sum over all processes; one that no process holds stays absent.
+
+    A process may hold none at all: the last step of an epoch can have fewer rows than there are processes.
+    """
+    names = sorted(parameters)
+    device = parameters[names[0]].device
+    holders = torch.tensor([float(name in held) for name in names], device=device)
+    torch.distributed.all_reduce(holders)
+    present = [name for name, count in zip(names, holders.tolist(), strict=True) if count]
+    parts = [(held[name] if name in held else torch.zeros_like(parameters[name])).flatten() for name in present]
+    flat = torch.cat(parts)
+    torch.distributed.all_reduce(flat)
+    pieces = flat.split([parameters[name].numel() for name in present])
+    return {name: piece.view_as(parameters[name]) for name, piece in zip(present, pieces, strict=True)}

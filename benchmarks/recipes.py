@@ -1,0 +1,120 @@
+"""Train one backbone by several recipes on several tasks, some seeds each, and keep what every exit scores.
+
+    python benchmarks/recipes.py --backbone MiniLM --data glue --out benchmarks/results/recipes
+
+A cell (task, recipe, seed, layers) is one JSON file, the `results.json` of `offramp evaluate`; cells that are there are
+not run again. `--static` trains plain models of every depth instead: the reference curve of the ELUE score.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+TASKS = ("sst-2", "mrpc", "rte")
+RECIPES = ("plain", "deebert", "romebert", "elasticbert")
+SCHEDULES: dict[str, dict[str, float]] = {
+    "sst-2": {"learning_rate": 1e-4, "epochs": 3, "batch_size": 64},
+    "mrpc": {"learning_rate": 1e-4, "epochs": 6, "batch_size": 32},
+    "rte": {"learning_rate": 5e-5, "epochs": 10, "batch_size": 32},
+    "elue/sts-b": {"learning_rate": 1e-4, "epochs": 6, "batch_size": 32},
+    "elue/imdb": {"learning_rate": 1e-4, "epochs": 3, "batch_size": 32},
+}
+SPECIAL: dict[str, dict[str, Any]] = {"sst-2": {"pooling": "first+mean", "look_every": 50}}
+"""The same for every recipe: what is compared is the recipe. Chosen for `plain` at full depth (docs/log.md).
+
+Embeddings are frozen, and the weights with the best dev score are kept, as in ElasticBERT's static training. The scores
+are on the same dev set, so they are a little too good, for all recipes alike.
+"""
+
+
+def cell_name(task: str, recipe: str, seed: int, layers: int | None) -> str:
+    depth = f"-{layers}layers" if layers else ""
+    return f"{task.replace('/', '_')}-{recipe}{depth}-seed{seed}"
+
+
+def run_cell(arguments: argparse.Namespace) -> None:
+    """Train and evaluate one cell, in this process."""
+    import offramp
+    from offramp.evaluation.run import evaluate
+    from offramp.tasks import task as make_task
+    from offramp.training.published import published_recipe, with_settings
+    from offramp.training.run import train
+
+    task_name, recipe_name, seed, layers = arguments.cell.split(":")
+    schedule = {**SCHEDULES[task_name], "warmup": 0.06}
+    recipe = with_settings(published_recipe(recipe_name, task_name, "bert"), schedule, {})
+    special = {} if int(layers) else SPECIAL.get(task_name, {})
+    pooling = special.get("pooling", "first")
+    task = make_task(task_name, data_dir=arguments.data / ("elue" if "/" in task_name else "glue"))
+    name = cell_name(task_name, recipe_name, int(seed), int(layers))
+    cut = {"layers": int(layers), "exits": "last"} if int(layers) else {}
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        model = train(
+            arguments.backbone,
+            task,
+            Path(scratch) / "model",
+            recipe,
+            seed=int(seed),
+            keep="best",
+            eval_steps=special.get("look_every", 100),
+            freeze_embeddings=True,
+            checkpoints=0,
+            quiet=True,
+            load={"pooling": pooling, **cut},
+        )
+        trained = time.perf_counter() - started
+        trace = evaluate(model, task, split="dev", batch_size=128)
+    results = trace.results(name=name)
+    results.settings.update(recipe=recipe_name, seed=int(seed), schedule=schedule, pooling=pooling, source=task_name)
+    results.settings.update(train_seconds=round(trained, 1), offramp=offramp.__version__)
+    results.write(arguments.out / f"{name}.json")
+    print(
+        name, f"{trained:.0f} s", " ".join(f"{100 * e.scores[results.metric]:.1f}" for e in results.exits), flush=True
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--backbone", required=True)
+    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and, for --static, elue/")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    parser.add_argument("--static", action="store_true", help="plain models of every depth")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--depth", type=int, default=6, help="layers of the backbone, for --static")
+    parser.add_argument("--cell", help="run this one, task:recipe:seed:layers, in this process")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.cell:
+        run_cell(arguments)
+        return
+    seeds = range(1, arguments.seeds + 1)
+    if arguments.static:
+        tasks = ("sst-2", "elue/imdb", "elue/sts-b", "mrpc")
+        depths = range(arguments.depth, 0, -1)
+        cells = [(task, "plain", seed, depth) for task, depth, seed in product(tasks, depths, seeds)]
+    else:
+        cells = [(task, recipe, seed, 0) for task, seed, recipe in product(TASKS, seeds, RECIPES)]
+    missing = [cell for cell in cells if not (arguments.out / f"{cell_name(*cell)}.json").is_file()]
+
+    def run(cell: tuple[str, str, int, int]) -> int:
+        command = [sys.executable, __file__, "--backbone", arguments.backbone, "--data", str(arguments.data)]
+        return subprocess.run([*command, "--out", str(arguments.out), "--cell", ":".join(map(str, cell))]).returncode
+
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        failed = [cell for cell, status in zip(missing, pool.map(run, missing), strict=True) if status]
+    print(f"{len(missing) - len(failed)} cells run, {len(failed)} failed, {len(cells) - len(missing)} were there")
+    sys.exit(bool(failed))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m offramp`, and so `torchrun -m offramp train …`."""
+
+from offramp.cli import main
+
+main()

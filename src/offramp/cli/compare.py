@@ -1,0 +1,102 @@
+"""`offramp compare`: evaluations side by side."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from offramp.cli.app import app
+from offramp.evaluation.comparison import Comparison, Row
+from offramp.evaluation.comparison import compare as compare_results
+from offramp.evaluation.key_figures import metric_title
+
+EXAMPLES = """
+Examples:
+
+  offramp compare runs/sst2-deebert runs/sst2-romebert
+
+  offramp compare runs/a runs/b --names "two stages,self-distillation" --out figures
+
+  offramp compare runs/mnli-a runs/mnli-b --split dev-mismatched --policy entropy
+
+  offramp compare runs/rte-*-seed* --group-seeds
+"""
+COLUMNS = {
+    "full_depth": "full depth",
+    "area": "area",
+    "score_2x": "2×",
+    "score_3x": "3×",
+    "score_4x": "4×",
+    "cost_at_minus_1": "cost −1 pt",
+    "elue": "ELUE",
+}
+
+
+@app.command(epilog=EXAMPLES)
+def compare(
+    sources: Annotated[
+        list[Path], typer.Argument(help="Model folders that were evaluated, evaluation folders or results.json files.")
+    ],
+    names: Annotated[str | None, typer.Option(help="What to call them, in order, with commas between.")] = None,
+    split: Annotated[str | None, typer.Option(help="Only results on this split; otherwise all there are.")] = None,
+    metric: Annotated[str | None, typer.Option(help="Judge by this metric instead of the task's own.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Compare under this policy instead of the best of all.")] = None,
+    group_seeds: Annotated[
+        bool,
+        typer.Option("--group-seeds", help="Average over names that differ in their seed only (x-seed1, x-seed2)."),
+    ] = False,
+    out: Annotated[Path, typer.Option(help="Folder for the table, the plots and report.html.")] = Path("comparison"),
+) -> None:
+    """Lay evaluations side by side: one table, one plot, one report."""
+    comparison = compare_results(
+        sources,
+        names=names.split(",") if names else None,
+        split=split,
+        metric=metric,
+        policy=policy,
+        group_seeds=group_seeds,
+    )
+    written = comparison.write(out)
+    _show(comparison)
+    typer.echo(f"report  {written[-1]}")
+
+
+def _show(comparison: Comparison) -> None:
+    console = Console()
+    if not console.is_terminal:
+        console.width = 160  # a file or a pipe has no width to keep to
+    for (task, split), rows in comparison.groups().items():
+        console.print(_table(f"{task} ({split}), {rows[0].rows:,} rows, {metric_title(rows[0].metric)}", rows))
+    if averages := comparison.averages():
+        console.print(_table("average over tasks", averages))
+    console.print(
+        "2×, 3×, 4×: best score with at most 1/2, 1/3, 1/4 of the layers (layers, not time). "
+        "cost −1 pt: share of layers within one point of the model's own full depth.",
+        style="dim",
+    )
+
+
+def _table(title: str, rows: list[Row]) -> Table:
+    table = Table(title=escape(title), title_justify="left")
+    table.add_column("name", overflow="fold", min_width=12)
+    table.add_column("recipe", overflow="fold")
+    for heading in COLUMNS.values():
+        table.add_column(heading, justify="right")
+    for row in rows:
+        runs = f" ({row.runs} runs)" if row.runs > 1 else ""
+        table.add_row(escape(row.name + runs), escape(row.recipe), *(_cell(row, key) for key in COLUMNS))
+    return table
+
+
+def _cell(row: Row, key: str) -> str:
+    """Times 100, as papers print scores; the ELUE score is in points already."""
+    number, deviation = row.numbers[key], row.deviations[key]
+    scale = 1 if key == "elue" else 100
+    if number is None:
+        return "–"
+    return f"{scale * number:.1f}" + ("" if deviation is None else f" ± {scale * deviation:.1f}")

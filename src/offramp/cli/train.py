@@ -1,0 +1,187 @@
+"""`offramp train`: a backbone, a task and a recipe to a model folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from offramp.cli.app import app
+from offramp.cli.task_options import (
+    Data,
+    DataDir,
+    DevData,
+    DevShare,
+    LabelColumn,
+    Metric,
+    PairColumn,
+    Regression,
+    SplitSeed,
+    TaskName,
+    TestData,
+    TextColumn,
+    task_from_options,
+)
+from offramp.errors import OfframpError
+from offramp.recipes import REGISTRY
+from offramp.tasks import task as make_task
+from offramp.training.folder import RunFolder
+from offramp.training.plan import Plan, read_plan
+from offramp.training.published import backbone_family, published_recipe, recipe_to_json, with_settings
+
+EXAMPLES = """
+Examples:
+
+  offramp train --task sst-2 --data-dir glue --backbone bert-base-uncased --recipe romebert --out runs/sst2
+
+  offramp train --data reviews.csv --text review --label verdict --backbone roberta-base --out runs/reviews
+
+  offramp train --task mrpc --data-dir glue --backbone bert-base-uncased --recipe deebert --epochs 5 --out runs/mrpc
+
+  offramp train --task rte --data-dir glue --backbone bert-base-uncased --recipe romebert --set gamma=0.5 --out runs/rte
+
+  offramp train --resume --out runs/sst2
+
+  torchrun --nproc-per-node 4 -m offramp train --task mnli --data-dir glue --backbone bert-base-uncased --out runs/mnli
+"""
+
+SCHEDULE = "How long and how fast (default: the paper's)"
+MODEL = "The model"
+RUN = "The run"
+
+
+def _schedule(help: str) -> Any:
+    return typer.Option(help=help, rich_help_panel=SCHEDULE)
+
+
+def _model(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=MODEL)
+
+
+def _run(help: str, *names: str) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=RUN)
+
+
+@app.command(epilog=EXAMPLES)
+def train(
+    out: Annotated[Path, typer.Option(help="Model folder to write.")],
+    backbone: Annotated[
+        str | None, typer.Option(help="Folder or hub name of a BERT, RoBERTa, ALBERT or ElasticBERT.")
+    ] = None,
+    recipe: Annotated[str, typer.Option(help=f"How to train: {', '.join(sorted(REGISTRY))}.")] = "elasticbert",
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the recipe, such as gamma=0.5."),
+    ] = None,
+    task: TaskName = None,
+    data_dir: DataDir = None,
+    data: Data = None,
+    dev: DevData = None,
+    test: TestData = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    regression: Regression = None,
+    metric: Metric = None,
+    dev_share: DevShare = None,
+    split_seed: SplitSeed = None,
+    epochs: Annotated[int | None, _schedule("Times over the training rows, in each phase.")] = None,
+    learning_rate: Annotated[float | None, _schedule("Its peak.")] = None,
+    batch_size: Annotated[int | None, _schedule("Rows a step, over all processes and micro-batches.")] = None,
+    warmup: Annotated[float | None, _schedule("Share of the steps in which the learning rate rises.")] = None,
+    weight_decay: Annotated[float | None, _schedule("Of the matrices.")] = None,
+    clip: Annotated[float | None, _schedule("Largest norm of the gradient; 0: do not clip.")] = None,
+    layers: Annotated[int | None, _model("Keep only the first so many layers of the backbone.")] = None,
+    exit_layers: Annotated[str | None, _model("Layers to have exits, such as 3,6,12; default: all.")] = None,
+    pooling: Annotated[str | None, _model("What new exits see: first, mean, max, or a sum such as first+mean.")] = None,
+    shared_head: Annotated[bool, _model("One head for all exits, as ELBERT has it.", "--shared-head")] = False,
+    max_length: Annotated[int | None, _model("Cut texts to so many tokens (128).")] = None,
+    seed: Annotated[int, _run("Of new weights, the order of the rows, and dropout.")] = 42,
+    precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
+    accumulate: Annotated[int, _run("Micro-batches a step: less memory, the same result.")] = 1,
+    keep: Annotated[str, _run("The last weights, as the papers do, or the best on dev.")] = "last",
+    freeze_embeddings: Annotated[bool, _run("Leave the token embeddings as they are.", "--freeze-embeddings")] = False,
+    eval_steps: Annotated[int | None, _run("Steps between looks at the dev set; default: each epoch.")] = None,
+    save_steps: Annotated[int | None, _run("Steps between checkpoints; default: each epoch.")] = None,
+    checkpoints: Annotated[int, _run("How many to keep while training; 0: none.")] = 2,
+    report_to: Annotated[list[str] | None, _run("tensorboard, wandb …; can be given more than once.")] = None,
+    resume: Annotated[bool, _run("Go on with the run in --out.", "--resume")] = False,
+    overwrite: Annotated[bool, _run("Replace the model in --out once this one is trained.", "--overwrite")] = False,
+    quiet: Annotated[bool, _run("Show no progress.", "--quiet")] = False,
+) -> None:
+    """Train a multi-exit model: any recipe, any backbone, any task. Ctrl-C stops it so that --resume can go on."""
+    own: dict[str, Any] = {
+        "dev": dev,
+        "test": test,
+        "text": text,
+        "text_pair": text_pair,
+        "label": label,
+        "regression": regression,
+    }
+    own |= {"metric": metric, "dev_share": dev_share, "split_seed": split_seed}
+    folder = RunFolder(out, checkpoints)
+    if resume and folder.is_finished:
+        typer.echo(f"{out}: this training is finished", err=True)
+        return
+    chosen = task_from_options(task, data_dir, data, **own)
+    if resume and chosen is None and backbone is None:
+        plan = read_plan(folder.plan)
+        chosen = make_task(**plan.task)
+    elif chosen is None or backbone is None:
+        raise OfframpError("name a backbone (--backbone) and a task (--task with --data-dir, or --data)")
+    else:
+        schedule: dict[str, float | None] = {
+            "epochs": epochs,
+            "learning_rate": learning_rate,
+            "batch_size": batch_size,
+            "warmup": warmup,
+        }
+        schedule |= {"weight_decay": weight_decay, "clip": clip}
+        method = published_recipe(recipe, chosen.name, backbone_family(backbone))
+        method = with_settings(method, schedule, _settings(set_ or []))
+        plan = Plan(
+            backbone,
+            chosen.record,
+            recipe_to_json(method),
+            load=_load_options(layers, exit_layers, pooling, shared_head),
+            max_length=max_length,
+            seed=seed,
+            precision=precision,  # type: ignore[arg-type]
+            accumulate=accumulate,
+            keep=keep,  # type: ignore[arg-type]
+            freeze_embeddings=freeze_embeddings,
+            eval_steps=eval_steps,
+            save_steps=save_steps,
+        )
+    from offramp.training.run import process_state, run  # the Trainer takes seconds to import: not before it is needed
+
+    run(plan, chosen, folder, resume, overwrite, report_to or (), quiet)
+    process = process_state()
+    shown = process.is_main_process and not quiet
+    process.destroy_process_group()  # or the first process to end takes the others with it
+    if shown:
+        Console(stderr=True, soft_wrap=True, highlight=False).print(f"{out}: trained. Next: offramp evaluate {out}")
+
+
+def _settings(given: list[str]) -> dict[str, str]:
+    settings = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise OfframpError(f"--set {text}: write NAME=VALUE, such as --set gamma=0.5")
+        settings[name] = value
+    return settings
+
+
+def _load_options(layers: int | None, exit_layers: str | None, pooling: str | None, shared: bool) -> dict[str, Any]:
+    options: dict[str, Any] = {"layers": layers, "pooling": pooling}
+    if exit_layers is not None:
+        try:
+            options["exit_layers"] = [int(layer) for layer in exit_layers.split(",")]
+        except ValueError as error:
+            raise OfframpError(f"--exit-layers {exit_layers}: write layers, such as 3,6,12") from error
+    if shared:
+        options |= {"poolers": 1, "classifiers": 1}
+    return {name: value for name, value in options.items() if value is not None}

@@ -1,0 +1,144 @@
+"""What an evaluation found, as plain data: every number that is printed or drawn, and the settings that made it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from offramp.errors import OfframpError, one_line
+
+FORMAT = 1
+"""Raised when a field changes its meaning."""
+
+
+@dataclass(frozen=True)
+class OperatingPoint:
+    """A policy with its numbers fixed, and what it gives."""
+
+    policy: str
+    """As `policy_from_text` reads it."""
+    scores: dict[str, float]
+    """By metric, as fractions; the task's own metric first. Empty where there are no labels."""
+    mean_layers: float
+    cost: float
+    """Mean layers over all layers: ELBERT's computation cost. The papers' expected saving is 1 − cost."""
+    speed_up: float
+    """All layers over mean layers (ElasticBERT). A ratio of layers, not of time."""
+    mflops: float
+    """Mean over the samples, by the ELUE benchmark's counter, each sample at its own length, visited exits included."""
+    agreement: float
+    """Share of samples whose answer is that of full depth; in regression, their correlation."""
+    exits: dict[int, int]
+    """How many samples left after each layer that has an exit."""
+    ebert_mflops: float | None = None
+    """The same mean by EBERT's formula, which counts the layers' products only."""
+
+    @property
+    def score(self) -> float | None:
+        return next(iter(self.scores.values()), None)
+
+
+@dataclass(frozen=True)
+class ExitScore:
+    """One exit answering for every sample."""
+
+    layer: int
+    scores: dict[str, float]
+    mflops: float
+    """With this exit as the only one asked."""
+    agreement: float
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One policy over its whole range, cheapest point first."""
+
+    name: str
+    """The policy's name, such as `entropy`."""
+    points: list[OperatingPoint]
+    area: float | None
+    """Mean over budgets from the first exit's cost to 1 of the best score within the budget; None without labels."""
+    elue: float | None = None
+    """ELUE score: mean lead over the reference curve at equal FLOPs, in points of percent."""
+
+    def plot(self, full_depth: float | None = None) -> Any:
+        """Score against cost as a figure, which a notebook shows; with a line where full depth is, if given."""
+        from offramp.evaluation.plots import sweep_figure
+
+        metric = next(iter(self.points[0].scores), "agreement") if self.points else "agreement"
+        return sweep_figure(self, metric, full_depth)
+
+    def table(self) -> Any:
+        """Every point, for a terminal or a notebook."""
+        from offramp.evaluation.tables import sweep_table
+
+        return sweep_table(self)
+
+
+@dataclass(frozen=True)
+class Results:
+    """An evaluation of one model on one split."""
+
+    name: str
+    """What tables and plots call it: the recipe's name and the model folder's, or what the user says."""
+    model: str
+    task: str
+    split: str
+    rows: int
+    metrics: list[str]
+    """The first is the score."""
+    depth: int
+    """Layers of the backbone."""
+    exits: list[ExitScore]
+    sweeps: list[Sweep]
+    pareto: list[OperatingPoint]
+    """The points of all sweeps that no other point beats in both score and cost, cheapest first."""
+    point: OperatingPoint | None = None
+    """The operating point that was asked for."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """How the numbers were made: data, lengths, batch size, device, precision, seconds, versions, recipe."""
+
+    @property
+    def metric(self) -> str:
+        return self.metrics[0]
+
+    @property
+    def full_depth(self) -> ExitScore:
+        return self.exits[-1]
+
+    def write(self, path: Path) -> None:
+        data = {"format": FORMAT, **dataclasses.asdict(self)}
+        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @staticmethod
+    def read(path: Path) -> Results:
+        """What `write` wrote."""
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            if data.pop("format") != FORMAT:
+                raise OfframpError(f"{path} was written by another version of offramp: evaluate the model again")
+            return _results(data)
+        except OSError as error:
+            raise OfframpError(f"{path} cannot be read ({error.strerror})") from error
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            if isinstance(error, OfframpError):
+                raise
+            raise OfframpError(f"{path} is no results file of offramp evaluate ({one_line(error)})") from error
+
+
+def _results(data: dict[str, Any]) -> Results:
+    exits = [ExitScore(**exit) for exit in data.pop("exits")]
+    sweeps = [
+        Sweep(**{**sweep, "points": [_point(point) for point in sweep["points"]]}) for sweep in data.pop("sweeps")
+    ]
+    pareto = [_point(point) for point in data.pop("pareto")]
+    asked = data.pop("point")
+    return Results(exits=exits, sweeps=sweeps, pareto=pareto, point=_point(asked) if asked else None, **data)
+
+
+def _point(data: dict[str, Any]) -> OperatingPoint:
+    """JSON keys are texts; layers are numbers."""
+    return OperatingPoint(**{**data, "exits": {int(layer): count for layer, count in data["exits"].items()}})

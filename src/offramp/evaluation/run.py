@@ -1,0 +1,171 @@
+"""`offramp.evaluate`: a model and a task to a trace, kept beside the model and used again while it is true."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offramp.errors import OfframpError, one_line
+from offramp.evaluation.trace import OnRows, Trace, collect
+from offramp.interop import load
+from offramp.interop.checkpoint import read_json
+from offramp.models import MultiExitModel
+from offramp.tasks import task as make_task
+from offramp.tasks.encoding import Row, text_encoder
+from offramp.tasks.labels import label_order
+from offramp.tasks.task import Examples, Task
+
+TRACE = "trace.npz"
+
+
+def evaluate(
+    model: MultiExitModel | str | Path,
+    task: Task | None = None,
+    *,
+    split: str | None = None,
+    out: str | Path | None = None,
+    fresh: bool = False,
+    max_length: int | None = None,
+    batch_size: int = 32,
+    device: str = "auto",
+    precision: str | None = None,
+    limit: int | None = None,
+    on_rows: OnRows | None = None,
+) -> Trace:
+    """Ask every exit of a model about every row of a split, once.
+
+    Args:
+        model: a model, or what `offramp.load` opens. A folder keeps the trace, in `evaluation/<split>/trace.npz`.
+        task: default: what the model was trained on.
+        split: default: the first dev split (of MNLI the matched one).
+        out: folder to keep the trace in instead.
+        fresh: run the model even if a trace of the same weights on the same rows is there.
+        max_length: tokens a text is cut to; default: as in training.
+        device: `auto` is the GPU if there is one.
+        precision: `bf16` or `fp16` instead of the weights' own.
+        limit: only the first so many rows.
+        on_rows: told how many rows are done, and of how many.
+
+    >>> trace = offramp.evaluate(model, task)
+    >>> trace.point("entropy(0.1)").score
+    >>> trace.sweep(Entropy).plot()
+    """
+    given = None if isinstance(model, MultiExitModel) else Path(model)
+    opened = model if isinstance(model, MultiExitModel) else load(model)
+    record = training_record(opened)
+    task = task or trained_task(opened)
+    split = split or default_splits(task)[0]
+    examples = first_rows(task.split(split), limit)
+    encoder = text_encoder(opened, max_length)
+    rows = encoder.examples(examples)
+    mark = fingerprint(opened, task, examples, rows, precision)
+    folder = Path(out) if out else given / "evaluation" / split if given and given.is_dir() else None
+    if folder:
+        _make(folder)
+        if not fresh and (kept := _kept(folder / TRACE, mark)):
+            return replace(kept, model=str(opened.name_or_path))
+    trace = collect(
+        opened,
+        task,
+        examples,
+        rows,
+        encoder,
+        split=split,
+        batch_size=batch_size,
+        device=find_device(device),
+        precision=precision,
+        fingerprint=mark,
+        recipe=recipe_name(record),
+        on_rows=on_rows,
+    )
+    if folder:
+        trace.save(folder / TRACE)
+    return trace
+
+
+def training_record(model: MultiExitModel) -> dict[str, Any]:
+    """What `offramp train` wrote down in the model's folder; nothing where it was trained otherwise."""
+    path = Path(model.name_or_path or "") / "training.json"
+    return read_json(path) if model.name_or_path and path.is_file() else {}
+
+
+def trained_task(model: MultiExitModel) -> Task:
+    """The task a model was trained on, as its folder says."""
+    record = training_record(model).get("task")
+    if not isinstance(record, dict):
+        raise OfframpError(
+            f"{model.name_or_path or 'the model'} does not say what it was trained on: name a task and where its files "
+            "are (--task sst-2 --data-dir DIR), or give a file (--data FILE)"
+        )
+    return make_task(**record)
+
+
+def recipe_name(record: dict[str, Any]) -> str | None:
+    recipe = record.get("recipe")
+    return str(recipe["name"]) if isinstance(recipe, dict) and "name" in recipe else None
+
+
+def default_splits(task: Task) -> tuple[str, ...]:
+    if not task.dev_splits:
+        raise OfframpError(f"{task.name} has no dev split here: it has {', '.join(task.splits)}; choose with --split")
+    return task.dev_splits
+
+
+def first_rows(examples: Examples, limit: int | None) -> Examples:
+    if limit is not None and limit < 1:
+        raise OfframpError(f"limit {limit}: expected 1 row or more")
+    if not len(examples):
+        raise OfframpError(f"{examples.source}: there are no rows to evaluate on")
+    pairs, labels = examples.pairs, examples.labels
+    return replace(
+        examples,
+        texts=examples.texts[:limit],
+        pairs=None if pairs is None else pairs[:limit],
+        labels=None if labels is None else labels[:limit],
+    )
+
+
+def find_device(name: str) -> torch.device:
+    """The GPU if there is one (`auto`), or the device of that name."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
+        raise OfframpError(f"device {name!r} cannot be used ({one_line(error, 80)}): say auto, cpu or cuda") from error
+
+
+def fingerprint(
+    model: MultiExitModel, task: Task, examples: Examples, rows: Sequence[Row], precision: str | None
+) -> str:
+    """Changes with anything that could change a trace: weights, exits, tokens, labels and their order, metrics."""
+    mark = hashlib.blake2b(digest_size=16)
+    for name, weight in sorted(model.state_dict().items()):
+        mark.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
+        mark.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    mark.update(model.config.to_json_string(use_diff=False).encode())
+    asked = [task.name, task.labels, task.metrics, label_order(model, task), examples.labels, precision]
+    mark.update(json.dumps([asked, [[row.input_ids, row.token_type_ids] for row in rows]]).encode())
+    return mark.hexdigest()
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OfframpError(f"{folder} cannot be made a folder ({error.strerror})") from error
+
+
+def _kept(path: Path, mark: str) -> Trace | None:
+    """The trace that lies there, if it is of these weights and rows."""
+    try:
+        trace = Trace.load(path)
+    except OfframpError:
+        return None
+    return trace if trace.fingerprint == mark else None

@@ -1,0 +1,134 @@
+"""What an evaluation found, as tables for a terminal 80 columns wide, a pipe or a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from offramp.evaluation.key_figures import main_metric, value, written
+from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
+from offramp.evaluation.sweep import quality
+
+LOSSES = (0.0, 0.5, 1.0, 2.0)
+"""Points of percent below full depth that people accept."""
+SPEEDS = (2, 3, 4)
+NEARLY = 1e-9
+
+
+def exits_table(results: Results) -> Table:
+    """The score of each exit, answering for every row."""
+    metrics = list(results.full_depth.scores)
+    table = _table("Each exit alone", "layer", *metrics, "agreement", "MFLOPs")
+    for one in results.exits:
+        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f}", _mflops(one.mflops))
+    return table
+
+
+def policies_table(results: Results) -> Table:
+    """For each policy the cheapest points that lose little, and the best ones that are fast."""
+    metric = main_metric(results)
+    table = _table("Policies", "policy", "asked for", metric, "layers", "speed-up", "MFLOPs", words=2)
+    full = results.full_depth
+    table.add_row("full depth", "", written(value(full, metric), metric), *_costs(results.depth, 1, full.mflops))
+    for sweep in results.sweeps:
+        table.add_section()
+        table.add_row(Text(sweep.name, style="bold"), Text("\n".join(_curve(sweep)), style="italic"))
+        for wishes, point in handful(sweep, quality(full)):
+            score = written(value(point, metric), metric)
+            setting = Padding(point.policy, (0, 0, 0, 2))
+            table.add_row(setting, wishes, score, *_costs(point.mean_layers, point.speed_up, point.mflops))
+    return table
+
+
+def handful(sweep: Sweep, full_depth: float) -> list[tuple[str, OperatingPoint]]:
+    """The points people ask for, each once with the hardest wishes it fulfils, the dearest first."""
+    wishes: dict[int, dict[str, str]] = {}
+    for loss in reversed(LOSSES):
+        good = [point for point in sweep.points if quality(point) >= full_depth - loss / 100 - NEARLY]
+        if good:
+            cheapest = min(good, key=lambda point: (point.cost, -quality(point)))
+            wishes.setdefault(sweep.points.index(cheapest), {})["loss"] = f"−{loss:g} at most" if loss else "no loss"
+    for speed in SPEEDS:
+        fast = [point for point in sweep.points if point.speed_up >= speed - NEARLY]
+        if fast:
+            best = max(fast, key=lambda point: (quality(point), -point.cost))
+            wishes.setdefault(sweep.points.index(best), {})["speed"] = f"{speed}×"
+    return [(", ".join(wishes[place].values()), sweep.points[place]) for place in sorted(wishes, reverse=True)]
+
+
+def pareto_table(results: Results) -> Table:
+    """The points no other beats in both score and cost."""
+    return _points_table("Pareto front", results.pareto, main_metric(results))
+
+
+def sweep_table(sweep: Sweep) -> Table:
+    """Every point of a sweep."""
+    metrics = list(sweep.points[0].scores) if sweep.points else []
+    return _points_table(", ".join([sweep.name, *_curve(sweep)]), sweep.points, *(metrics or ["agreement"]))
+
+
+def point_table(results: Results, point: OperatingPoint) -> Table:
+    """The operating point that was asked for: what it gives beside full depth, and where rows leave."""
+    full, metrics = results.full_depth, list(results.full_depth.scores)
+    table = _table(point.policy, "", "this policy", "full depth")
+    for metric in metrics:
+        table.add_row(metric, written(point.scores[metric], metric), written(full.scores[metric], metric))
+    table.add_row("agreement", f"{100 * point.agreement:.1f} %", "")
+    table.add_row("mean layers", f"{point.mean_layers:.2f}", str(results.depth))
+    table.add_row("computation cost", f"{point.cost:.4f}", "1")
+    table.add_row("expected saving", f"{100 * (1 - point.cost):.1f} %", "")
+    table.add_row("speed-up (layers)", f"{point.speed_up:.2f}×", "1×")
+    table.add_row("MFLOPs (ELUE)", _mflops(point.mflops), _mflops(full.mflops))
+    if point.ebert_mflops is not None:
+        table.add_row("MFLOPs (EBERT)", _mflops(point.ebert_mflops), "")
+    return table
+
+
+def histogram_table(results: Results, point: OperatingPoint, width: int = 30) -> Table:
+    """Where rows leave."""
+    table = _table("Rows by the layer they leave after", "layer", "rows", "share", "")
+    table.columns[-1].justify = "left"
+    most = max(point.exits.values())
+    for layer, count in point.exits.items():
+        bar = "█" * round(width * count / max(most, 1))
+        table.add_row(str(layer), f"{count:,}", f"{100 * count / results.rows:.1f} %", bar)
+    return table
+
+
+def _points_table(title: str, points: Sequence[OperatingPoint], *metrics: str) -> Table:
+    table = _table(title, "policy", *metrics, "layers", "cost", "speed-up", "MFLOPs")
+    for point in points:
+        layers, speed, mflops = _costs(point.mean_layers, point.speed_up, point.mflops)
+        scores = [written(value(point, metric), metric) for metric in metrics]
+        table.add_row(point.policy, *scores, layers, f"{point.cost:.3f}", speed, mflops)
+    return table
+
+
+def _table(title: str, *columns: str, words: int = 1) -> Table:
+    """The first `words` columns hold words, the others numbers; only the first is broken where space is short."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="left" if number < words else "right", no_wrap=number > 0, overflow="fold")
+    return table
+
+
+def _scores(one: OperatingPoint | ExitScore, metrics: Sequence[str]) -> list[str]:
+    return [written(one.scores[metric], metric) for metric in metrics]
+
+
+def _costs(layers: float, speed_up: float, mflops: float) -> tuple[str, str, str]:
+    return f"{layers:.2f}", f"{speed_up:.2f}×", _mflops(mflops)
+
+
+def _mflops(mflops: float) -> str:
+    return f"{mflops:,.0f}" if mflops >= 100 else f"{mflops:.3g}"
+
+
+def _curve(sweep: Sweep) -> list[str]:
+    """The numbers of a whole curve."""
+    area = [] if sweep.area is None else [f"area {100 * sweep.area:.1f}"]
+    return area + ([] if sweep.elue is None else [f"ELUE {sweep.elue:+.2f}"])

@@ -1,0 +1,102 @@
+"""Texts to tokens: truncated to a length, padded only as far as the longest row of their batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from offramp.errors import OfframpError
+from offramp.interop.vocabulary import find_tokenizer
+from offramp.models import MultiExitModel
+from offramp.tasks.task import Examples
+
+LENGTH = 128
+"""What all five papers truncate to, but for question answering."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One input, as tokens, without padding."""
+
+    input_ids: list[int]
+    token_type_ids: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.input_ids)
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """`[CLS] a [SEP]` or `[CLS] a [SEP] b [SEP]`, cut to `max_length` tokens, the longer of a pair first."""
+
+    tokenizer: Any
+    max_length: int
+    token_types: bool
+    """Whether the backbone tells the texts of a pair apart by token types: BERT and ALBERT do, RoBERTa does not."""
+
+    def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[Row]:
+        if not texts:
+            return []
+        encoded = self.tokenizer(
+            list(texts),
+            None if pairs is None else list(pairs),
+            truncation="longest_first",
+            max_length=self.max_length,
+            return_token_type_ids=self.token_types,
+            return_attention_mask=False,
+        )
+        types = encoded["token_type_ids"] if self.token_types else [None] * len(texts)
+        return [Row(ids, kinds) for ids, kinds in zip(encoded["input_ids"], types, strict=True)]
+
+    def examples(self, examples: Examples) -> list[Row]:
+        return self(examples.texts, examples.pairs)
+
+    def pad(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+        """A batch for the model, padded on the right to its longest row."""
+        return pad_rows(rows, int(self.tokenizer.pad_token_id or 0))
+
+
+def pad_rows(rows: Sequence[Row], pad_id: int) -> dict[str, Tensor]:
+    """`input_ids`, `attention_mask` and, where the rows have them, `token_type_ids`, all (B, longest row)."""
+    longest = max(map(len, rows), default=0)
+    ids = torch.full((len(rows), longest), pad_id)
+    mask = torch.zeros((len(rows), longest), dtype=torch.long)
+    types = torch.zeros((len(rows), longest), dtype=torch.long)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = torch.tensor(row.input_ids)
+        mask[i, : len(row)] = 1
+        if row.token_type_ids is not None:
+            types[i, : len(row)] = torch.tensor(row.token_type_ids)
+    batch = {"input_ids": ids, "attention_mask": mask}
+    if rows and rows[0].token_type_ids is not None:
+        batch["token_type_ids"] = types
+    return batch
+
+
+def text_encoder(model: MultiExitModel, max_length: int | None = None, tokenizer: Any = None) -> TextEncoder:
+    """The encoder for a model: its own tokenizer, and no more tokens than it takes.
+
+    The tokenizer is looked for in the folder the model was loaded from; the length is, where none is given, the one the
+    model was trained with, or 128.
+    """
+    tokenizer = find_model_tokenizer(model) if tokenizer is None else tokenizer
+    wanted = max_length or model.config.max_text_tokens or LENGTH
+    if not 8 <= wanted <= model.backbone.max_length:
+        if max_length is not None:
+            raise OfframpError(f"max length {max_length}: the model takes 8 to {model.backbone.max_length} tokens")
+        wanted = model.backbone.max_length
+    return TextEncoder(tokenizer, int(wanted), token_types=model.backbone.config.type_vocab_size > 1)
+
+
+def find_model_tokenizer(model: MultiExitModel) -> Any:
+    folder = Path(model.name_or_path or "")
+    tokenizer = find_tokenizer(folder, model.config.backbone_config.model_type) if model.name_or_path else None
+    if tokenizer is None:
+        where = f"in {folder}" if model.name_or_path else "with the model"
+        raise OfframpError(f"there is no tokenizer {where}: copy the tokenizer files there, or give tokenizer=")
+    return tokenizer

@@ -1,0 +1,85 @@
+"""Text files as numbered lines, plain or compressed, whatever is wrong with them said with its line."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from difflib import get_close_matches
+from pathlib import Path
+from typing import IO, Any
+
+from offramp.errors import OfframpError, one_line
+
+COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """The bytes of a file, unpacked where its name says that it is packed."""
+    check_file(path)
+    try:
+        opened: IO[bytes] = COMPRESSIONS.get(path.suffix.lower(), open)(path, "rb")
+    except OSError as error:
+        raise OfframpError(f"{path} cannot be read ({error.strerror or one_line(error)})") from error
+    return opened
+
+
+def check_file(path: Path) -> None:
+    """Say that a file is not there, and what is there in its place."""
+    if path.is_dir():
+        names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
+        raise OfframpError(f"{path} is a folder: expected a file, such as {path / names[0] if names else 'train.tsv'}")
+    if not path.exists():
+        raise OfframpError(f"{path} does not exist{_nearest(path)}")
+
+
+def _nearest(path: Path) -> str:
+    if not path.parent.is_dir():
+        return f", and neither does the folder {path.parent}"
+    names = sorted(entry.name for entry in path.parent.iterdir())
+    stem = path.name.split(".")[0]
+    near = get_close_matches(path.name, names, 3) or [name for name in names if stem and name.startswith(stem)]
+    return f": did you mean {' or '.join(str(path.with_name(name)) for name in near[:3])}?" if near else ""
+
+
+class Lines:
+    r"""Lines of UTF-8 text with their endings. They end at \n alone: \r, \x85 and \u2028 can be part of a text."""
+
+    def __init__(self, stream: IO[Any], source: str) -> None:
+        self.source = source
+        self.number = 0
+        """Of the line last read, from 1."""
+        self._lines = self._read(stream)
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        text = line if isinstance(line, str) else self._decode(line)
+        if "\0" in text:
+            raise self.error("a NUL byte: expected text; is the file binary, or UTF-16?")
+        return text.removeprefix("\ufeff") if self.number == 1 else text
+
+    def error(self, message: str, line: int | None = None) -> OfframpError:
+        return OfframpError(f"{self.source}:{line or self.number}: {message}")
+
+    def _read(self, stream: IO[Any]) -> Iterator[str | bytes]:
+        with stream:
+            try:
+                yield from stream
+            except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+                raise OfframpError(
+                    f"{self.source} is damaged or cut short after line {self.number} ({one_line(error)})"
+                ) from error
+
+    def _decode(self, line: bytes) -> str:
+        try:
+            return line.decode("utf-8")
+        except UnicodeDecodeError as error:
+            utf16 = line.startswith((b"\xff\xfe", b"\xfe\xff"))
+            looks = "it looks like UTF-16" if utf16 else f"byte 0x{line[error.start]:02x} at {error.start + 1}"
+            raise self.error(f"not UTF-8 ({looks}): save the file as UTF-8") from error

@@ -1,0 +1,82 @@
+"""A task's labels and a model's: the same answers, not always in the same order."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from offramp.errors import OfframpError
+from offramp.models import MultiExitModel
+from offramp.tasks.task import Examples, Task
+
+MNLI = ("contradiction", "entailment", "neutral")
+ROBERTA_MNLI = ("contradiction", "neutral", "entailment")
+"""The order in which RoBERTa was first trained on MNLI, and in which all its models since are."""
+
+
+def label_order(model: MultiExitModel, task: Task) -> list[int]:
+    """For each label of the task, the number the model gives it; nothing for regression.
+
+    The names in the model's configuration decide. Where it has none (`LABEL_0`), or the task's labels are mere numbers,
+    the order is the task's own; for RoBERTa on MNLI, RoBERTa's.
+    """
+    wanted = len(task.labels) or 1
+    if model.outputs != wanted or model.objective.name != task.kind:
+        answers = f"{wanted} labels ({', '.join(task.labels)})" if task.labels else "a number"
+        says = {"regression": "a number", "span": "a span"}.get(model.objective.name, f"one of {model.outputs} labels")
+        raise OfframpError(f"{task.name} asks for {answers}, but the model answers with {says}")
+    names = model_labels(model)
+    if names is None or _are_numbers(task.labels):
+        names = _usual_order(model, task)
+    place = {name.lower(): number for number, name in enumerate(names)}
+    if place.keys() != {label.lower() for label in task.labels}:
+        raise OfframpError(
+            f"the labels of {task.name} are {', '.join(task.labels)}, but the model's are {', '.join(names)}: "
+            "put the task's names into id2label of the model's config.json"
+        )
+    return [place[label.lower()] for label in task.labels]
+
+
+def model_labels(model: MultiExitModel) -> tuple[str, ...] | None:
+    """The names in the model's configuration, in its order; None where nobody gave it any."""
+    known: dict[Any, Any] = model.config.id2label or {}
+    names = tuple(str(known[number]) for number in sorted(known))
+    generic = all(re.fullmatch(r"LABEL_\d+", name) for name in names) or _are_numbers(names)
+    return None if generic or len({name.lower() for name in names}) != model.outputs else names
+
+
+def in_model_order(model: MultiExitModel, task: Task, examples: Examples) -> list[int] | list[float]:
+    """The examples' labels as the model numbers them; real numbers as they are."""
+    order = label_order(model, task)
+    if examples.labels is None:
+        raise OfframpError(f"{examples.source} has no labels")
+    if not task.labels:
+        return examples.labels
+    return [order[int(label)] for label in examples.labels]
+
+
+def label_names(model: MultiExitModel, task: Task) -> tuple[str, ...]:
+    """The task's labels in the model's order."""
+    order = label_order(model, task)
+    return tuple(task.labels[order.index(number)] for number in range(len(order)))
+
+
+def adopt_labels(model: MultiExitModel, task: Task) -> None:
+    """Before training: the model's labels are the task's from now on, in the model's order if it had them already."""
+    if not task.labels:
+        return
+    try:
+        names = label_names(model, task)
+    except OfframpError:
+        names = _usual_order(model, task)
+    model.config.id2label = dict(enumerate(names))
+    model.config.label2id = {name: number for number, name in enumerate(names)}
+
+
+def _usual_order(model: MultiExitModel, task: Task) -> tuple[str, ...]:
+    is_roberta = model.config.backbone_config.model_type == "roberta"
+    return ROBERTA_MNLI if is_roberta and task.labels == MNLI else task.labels
+
+
+def _are_numbers(labels: tuple[str, ...]) -> bool:
+    return labels == tuple(map(str, range(len(labels))))

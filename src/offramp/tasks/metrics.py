@@ -1,0 +1,117 @@
+"""How answers are scored, as fractions: scikit-learn's and scipy's metrics, and the papers' averages of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from decimal import ROUND_HALF_UP, Decimal
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from offramp.errors import OfframpError, needs
+
+Array = npt.NDArray[Any]
+
+
+def predictions_of(logits: Array) -> Array:
+    """The answers logits (..., C) stand for: the best label's number, or the number itself where C is 1."""
+    logits = np.asarray(logits)
+    return logits[..., 0] if logits.shape[-1] == 1 else logits.argmax(-1)
+
+
+def accuracy(predictions: Array, labels: Array) -> float:
+    return float((predictions == labels).mean())
+
+
+def f1(predictions: Array, labels: Array) -> float:
+    """F1 of label number 1, for tasks with two labels."""
+    return float(needs("sklearn.metrics", "data").f1_score(labels, predictions, pos_label=1, zero_division=0.0))
+
+
+def macro_f1(predictions: Array, labels: Array) -> float:
+    """Mean over the labels of each one's F1."""
+    return float(needs("sklearn.metrics", "data").f1_score(labels, predictions, average="macro", zero_division=0.0))
+
+
+def matthews(predictions: Array, labels: Array) -> float:
+    """Matthews' correlation; 0 where all predictions are the same."""
+    if len(labels) < 2:
+        return 0.0
+    with warnings.catch_warnings():  # scikit-learn warns where there is but one label
+        warnings.simplefilter("ignore")
+        return float(needs("sklearn.metrics", "data").matthews_corrcoef(labels, predictions))
+
+
+def pearson(predictions: Array, labels: Array) -> float:
+    return _correlation("pearsonr", predictions, labels)
+
+
+def spearman(predictions: Array, labels: Array) -> float:
+    return _correlation("spearmanr", predictions, labels)
+
+
+def accuracy_f1(predictions: Array, labels: Array) -> float:
+    return (accuracy(predictions, labels) + f1(predictions, labels)) / 2
+
+
+def pearson_spearman(predictions: Array, labels: Array) -> float:
+    return (pearson(predictions, labels) + spearman(predictions, labels)) / 2
+
+
+LABEL_METRICS: dict[str, Callable[[Array, Array], float]] = {
+    "accuracy": accuracy,
+    "f1": f1,
+    "macro_f1": macro_f1,
+    "matthews": matthews,
+    "accuracy_f1": accuracy_f1,
+}
+NUMBER_METRICS: dict[str, Callable[[Array, Array], float]] = {
+    "pearson": pearson,
+    "spearman": spearman,
+    "pearson_spearman": pearson_spearman,
+}
+METRICS = LABEL_METRICS | NUMBER_METRICS
+
+
+def score(metric: str, predictions: Any, labels: Any) -> float:
+    """One metric of answers: label numbers, or real numbers in regression. A fraction (0.905, not 90.5)."""
+    if metric not in METRICS:
+        raise OfframpError(f"metric {metric!r}: expected one of {', '.join(METRICS)}")
+    predictions, labels = np.asarray(predictions), np.asarray(labels)
+    if predictions.shape != labels.shape or not len(labels):
+        raise OfframpError(f"{metric} of {predictions.shape} predictions and {labels.shape} labels: they must match")
+    return METRICS[metric](predictions, labels)
+
+
+def average(scores: Mapping[str, float], mnli_once: bool = False) -> float:
+    """Mean over tasks.
+
+    ElasticBERT's GLUE tables count MNLI's matched and mismatched scores as two; the GLUE server counts their mean once
+    (`mnli_once`). Scores of MNLI are told by their names, which begin with `mnli`.
+    """
+    if not scores:
+        raise OfframpError("an average of no scores")
+    mnli = [value for name, value in scores.items() if name.lower().removeprefix("glue/").startswith("mnli")]
+    if not mnli_once or not mnli:
+        return sum(scores.values()) / len(scores)
+    others = len(scores) - len(mnli)
+    return (sum(scores.values()) - sum(mnli) + sum(mnli) / len(mnli)) / (others + 1)
+
+
+def elue_average(percentages: Mapping[str, float]) -> float:
+    """ELUE's leaderboard: the mean of the percentages, rounded half up to two decimals."""
+    mean = Decimal(str(round(average(percentages), 10)))
+    return float(mean.quantize(Decimal("0.01"), rounding=ROUND_HALF_UP))
+
+
+def _correlation(name: str, predictions: Array, labels: Array) -> float:
+    """0 where one side is constant, and the correlation therefore undefined."""
+    x, y = np.asarray(predictions, dtype=np.float64), np.asarray(labels, dtype=np.float64)
+    if len(x) < 2 or np.ptp(x) == 0 or np.ptp(y) == 0:
+        return 0.0
+    with warnings.catch_warnings():  # scipy warns of nearly constant input
+        warnings.simplefilter("ignore")
+        value = float(getattr(needs("scipy.stats", "data"), name)(x, y)[0])
+    return value if np.isfinite(value) else 0.0

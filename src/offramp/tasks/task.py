@@ -1,0 +1,61 @@
+"""What a task is: a question asked of texts, the answers there are, and where its rows come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from offramp.errors import OfframpError
+
+
+@dataclass(frozen=True)
+class Examples:
+    """The rows of one split, in the order of their file."""
+
+    texts: list[str]
+    pairs: list[str] | None
+    """The second text of each row, for tasks on pairs."""
+    labels: list[int] | list[float] | None
+    """The number of each row's label in `Task.labels`, or the number itself in regression; None where unlabelled."""
+    source: str
+    """The file or hub set they come from."""
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A question asked of texts or pairs of texts."""
+
+    name: str
+    labels: tuple[str, ...]
+    """The answers, in index order; none means that the answer is a number."""
+    metrics: tuple[str, ...]
+    """Names in `offramp.tasks.metrics`; the first is *the* score."""
+    pair: bool
+    readers: Mapping[str, Callable[[], Examples]] = field(repr=False, compare=False)
+    """How to read each split: `train`, `dev`, `test`; MNLI has `dev_matched`, `dev_mismatched` and so on."""
+    record: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What `offramp.task(**record)` needs to make this task again: plain JSON."""
+
+    @property
+    def kind(self) -> str:
+        """`classification` or `regression`."""
+        return "classification" if self.labels else "regression"
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        return tuple(self.readers)
+
+    @property
+    def dev_splits(self) -> tuple[str, ...]:
+        """The splits to score on: one, or MNLI's two."""
+        return tuple(split for split in self.readers if split.startswith("dev"))
+
+    def split(self, name: str) -> Examples:
+        """Read one split."""
+        if name not in self.readers:
+            raise OfframpError(f"{self.name} has no split {name!r} here: it has {', '.join(self.readers) or 'none'}")
+        return self.readers[name]()

@@ -1,0 +1,104 @@
+"""The model card: what a trained folder says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from offramp.models import MultiExitModel
+from offramp.recipes import REGISTRY
+from offramp.tasks.task import Task
+
+
+def model_card(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
+    """A README.md for the model folder, with the metadata the Hugging Face hub reads."""
+    parts = (front_matter(model, name, task, record), *body(model, name, task, record))
+    return "\n".join(parts) + "\n"
+
+
+def front_matter(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
+    data: dict[str, Any] = {
+        "library_name": "offramp",
+        "pipeline_tag": "text-classification",
+        "tags": ["early-exit", "adaptive-inference", record["recipe"]["name"], model.config.backbone_config.model_type],
+        "metrics": list(task.metrics),
+    }
+    if not Path(record["backbone"]).exists():  # a name on the hub, not a folder of this machine
+        data["base_model"] = record["backbone"]
+    if record.get("dev"):
+        result = {
+            "task": {"type": "text-classification"},
+            "dataset": {"name": task.name, "type": task.name, "split": record["dev"]["split"]},
+            "metrics": [
+                {"type": record["dev"]["metric"], "value": round(list(record["dev"]["exits"].values())[-1], 4)}
+            ],
+        }
+        data["model-index"] = [{"name": name, "results": [result]}]
+    return f"---\n{yaml.safe_dump(data, sort_keys=False, allow_unicode=True)}---\n"
+
+
+def body(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> list[str]:
+    config, recipe = model.config, record["recipe"]
+    depth = model.backbone.depth
+    asked = f"one of {len(task.labels)} labels ({', '.join(task.labels)})" if task.labels else "a number"
+    lines = [
+        f"# {name}",
+        "",
+        f"A {config.backbone_config.model_type} encoder of {depth} layers with {len(model.exits)} exits: easy inputs "
+        "leave early, hard ones go on. "
+        f"It answers {'pairs of texts' if task.pair else 'texts'} with {asked}. "
+        f"Trained on {task.name} by {REGISTRY[recipe['name']].reference or recipe['name']} with offramp.",
+        "",
+        "## Use",
+        "",
+        "```",
+        f"offramp evaluate {name}",
+        f"offramp predict {name} input.csv --out answers.csv --policy 'entropy(0.1)'",
+        "```",
+        "",
+        "After `import offramp` it is also a Hugging Face model: `AutoModelForSequenceClassification.from_pretrained` "
+        'and `pipeline("text-classification")` open it and answer with the last exit.',
+        "",
+    ]
+    return [*lines, *scores(record), *settings(record)]
+
+
+def scores(record: Mapping[str, Any]) -> list[str]:
+    """The dev score of each exit."""
+    dev = record.get("dev")
+    if not dev:
+        return []
+    rows = [f"| {layer} | {100 * score:.2f} |" for layer, score in dev["exits"].items()]
+    head = [
+        f"## Score of each exit ({dev['split']}, {dev['rows']} rows)",
+        "",
+        f"| layer | {dev['metric']} |",
+        "|---|---|",
+    ]
+    chosen = (
+        " The weights were chosen on these rows: expect a little less on new ones." if record["keep"] == "best" else ""
+    )
+    return [*head, *rows, "", f"In percent, every row answered by that exit.{chosen}", ""]
+
+
+def settings(record: Mapping[str, Any]) -> list[str]:
+    """What was used, as in training.json."""
+    recipe = record["recipe"]
+    schedule = recipe["schedule"]
+    table: dict[str, Any] = {
+        "recipe": recipe["name"],
+        **{key: value for key, value in recipe.items() if key not in ("name", "schedule")},
+        **schedule,
+        "seed": record["seed"],
+        "precision": record["precision"],
+        "longest text in tokens": record["max_length"],
+        "kept weights": record["keep"],
+        "device": record["device"],
+        **record["versions"],
+    }
+    rows = [f"| {key.replace('_', ' ')} | {value} |" for key, value in table.items()]
+    times = [f"{phase['name']}: {phase['steps']} steps, {phase['seconds']:.0f} s" for phase in record["phases"]]
+    return ["## Training", "", "| setting | value |", "|---|---|", *rows, "", f"Phases: {'; '.join(times)}."]

@@ -1,0 +1,145 @@
+"""The folder of a training run: checkpoints while it runs, a model folder when it is done."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_model, save_model
+
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import CONFIG
+from offramp.models import MultiExitModel
+from offramp.tasks.encoding import TextEncoder
+from offramp.tasks.task import Task
+from offramp.training.card import model_card
+from offramp.training.plan import Plan, read_plan, write_json
+
+RECORD = "training.json"
+WEIGHTS = "model.safetensors"
+STALE = ("evaluation", "policy.json")
+"""What an earlier model in the same folder left and is not true of the new one."""
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps its things.
+
+    While it runs everything lies in `checkpoints/`: the plan, and a folder for each phase with the Trainer's
+    checkpoints and, once it is through, `finished/`. The model is moved up when all is done, `training.json` last.
+    """
+
+    path: Path
+    checkpoints: int = 2
+
+    @property
+    def work(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def plan(self) -> Path:
+        return self.work / "plan.json"
+
+    @property
+    def is_finished(self) -> bool:
+        return (self.path / RECORD).is_file() and not self.plan.is_file()
+
+    def phase(self, name: str) -> Path:
+        return self.work / name
+
+    def open(self, plan: Plan, resume: bool, overwrite: bool) -> None:
+        """Refuse what would lose something; else write the plan down."""
+        if self.path.exists() and not self.path.is_dir():
+            raise OfframpError(f"{self.path} is a file: name a folder")
+        if resume:
+            difference = plan.differs_from(read_plan(self.plan))
+            if difference:
+                raise OfframpError(f"{self.path} was begun with other settings: {difference}")
+            return
+        if self.path.exists() and any(self.path.iterdir()):
+            self._refuse_to_lose(overwrite)
+        shutil.rmtree(self.work, ignore_errors=True)
+        try:
+            write_json(self.plan, plan.to_json())
+        except OSError as error:
+            raise OfframpError(f"{self.path} cannot be made ({error.strerror})") from error
+
+    def _refuse_to_lose(self, overwrite: bool) -> None:
+        begun = self.plan.is_file()
+        if not overwrite:
+            other = "--resume to go on with the run in it, " if begun else ""
+            raise OfframpError(f"{self.path} exists and is not empty: name another folder, or say {other}--overwrite")
+        if not begun and not (self.path / CONFIG).is_file():
+            raise OfframpError(f"{self.path} is not a model folder: nothing in it will be overwritten")
+
+    def last_checkpoint(self, phase: str) -> Path | None:
+        """The newest checkpoint that was written whole: the Trainer writes its state last."""
+        found = self.phase(phase).glob("checkpoint-*")
+        for folder in sorted(found, key=lambda path: int(path.name.split("-")[-1]), reverse=True):
+            try:
+                json.loads((folder / "trainer_state.json").read_text(encoding="utf-8"))
+                return folder
+            except (OSError, ValueError):
+                continue
+        return None
+
+    def keep_if_best(self, phase: str, model: MultiExitModel, score: float) -> None:
+        """Keep the weights that scored best on dev so far."""
+        best = self.phase(phase) / "best"
+        mark = best / "score.json"
+        if mark.is_file() and json.loads(mark.read_text(encoding="utf-8")) >= score:
+            return
+        best.mkdir(parents=True, exist_ok=True)
+        mark.unlink(missing_ok=True)  # weights without a score are half-written, and count for nothing
+        save_model(model, str(best / WEIGHTS))
+        mark.write_text(json.dumps(score), encoding="utf-8")
+
+    def take_best(self, phase: str, model: MultiExitModel) -> None:
+        load_model(model, self.phase(phase) / "best" / WEIGHTS)
+
+    def phase_finished(self, phase: str, model: MultiExitModel, record: Mapping[str, Any]) -> None:
+        """Keep a phase's weights for the next one, and drop its checkpoints."""
+        scratch, finished = self.phase(phase) / "finishing", self.phase(phase) / "finished"
+        shutil.rmtree(scratch, ignore_errors=True)
+        model.save_pretrained(scratch)
+        write_json(scratch / "phase.json", record)
+        scratch.rename(finished)
+        for spent in (*self.phase(phase).glob("checkpoint-*"), self.phase(phase) / "best"):
+            shutil.rmtree(spent, ignore_errors=True)
+
+    def take_finished(self, phase: str, model: MultiExitModel) -> bool:
+        """Load a phase's weights if it is through."""
+        finished = self.phase(phase) / "finished"
+        if not finished.is_dir():
+            return False
+        load_model(model, finished / WEIGHTS)
+        return True
+
+    def finish(
+        self, model: MultiExitModel, encoder: TextEncoder, plan: Plan, task: Task, about: Mapping[str, Any]
+    ) -> None:
+        """Make it a model folder."""
+        phases = [
+            json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.work.glob("*/finished/phase.json"))
+        ]
+        record = {**plan.to_json(), "max_length": encoder.max_length, "phases": phases, **about}
+        ready = self.work / "ready"
+        model.save_pretrained(ready)
+        encoder.tokenizer.save_pretrained(ready)
+        (ready / "README.md").write_text(model_card(model, self.path.name, task, record), encoding="utf-8")
+        for name in STALE:
+            stale = self.path / name
+            shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
+        for file in ready.iterdir():
+            file.replace(self.path / file.name)
+        write_json(self.path / RECORD, record)
+        shutil.rmtree(self.work)
+
+    def how_to_go_on(self, step: int, steps: int) -> str:
+        if not self.checkpoints:
+            return f"stopped at step {step} of {steps}; nothing was kept (--checkpoints 0)"
+        return f"stopped at step {step} of {steps}; go on with: offramp train --resume --out {self.path}"

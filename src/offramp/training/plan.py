@@ -1,0 +1,80 @@
+"""Everything that decides what a training run gives, as plain data: stored with the model, and checked on resuming."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from offramp.errors import OfframpError, one_line
+from offramp.recipes.base import one_of
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+KEEP = ("last", "best")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A training run before it starts."""
+
+    backbone: str
+    task: Mapping[str, Any]
+    """`Task.record`"""
+    recipe: Mapping[str, Any]
+    """`recipe_to_json`"""
+    load: Mapping[str, Any] = field(default_factory=dict)
+    """Options of `offramp.load`: layers, exits, how new exits are made."""
+    max_length: int | None = None
+    """Texts are cut to so many tokens; 128 where nothing is said."""
+    seed: int = 42
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    accumulate: int = 1
+    """Micro-batches a step, on each process."""
+    keep: Literal["last", "best"] = "last"
+    """Which weights are kept: the last, as in the papers, or those with the best dev score."""
+    freeze_embeddings: bool = False
+    """Leave the embeddings as they were pre-trained: half of a small model's weights, which then cannot overfit."""
+    eval_steps: int | None = None
+    """Steps between looks at the dev set; None: each epoch."""
+    save_steps: int | None = None
+    """Steps between checkpoints; None: each epoch."""
+
+    def __post_init__(self) -> None:
+        one_of("precision", self.precision, PRECISIONS)
+        one_of("keep", self.keep, KEEP)
+        for name in ("accumulate", "eval_steps", "save_steps"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise OfframpError(f"{name.replace('_', ' ')} must be 1 or more, not {value}")
+
+    def to_json(self) -> dict[str, Any]:
+        return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
+
+    def differs_from(self, other: Plan) -> str | None:
+        """The first setting in which two plans differ, in words; None where they are the same."""
+        ours, theirs = self.to_json(), other.to_json()
+        for key, value in ours.items():
+            if value != theirs[key]:
+                return f"{key} was {theirs[key]}, and now is {value}"
+        return None
+
+
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}.new")
+    scratch.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    scratch.replace(path)
+
+
+def read_plan(path: Path) -> Plan:
+    """The plan that a run left in its folder."""
+    try:
+        return Plan(**json.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise OfframpError(f"there is no training to resume in {path.parent} ({path.name} is not there)") from error
+    except (ValueError, TypeError) as error:
+        raise OfframpError(f"{path} is no plan of a training run ({one_line(error)})") from error

@@ -1,0 +1,97 @@
+"""What a training run shows: a bar while it runs, a line with every exit's dev score, and a gentle way to stop it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from transformers import TrainerCallback, TrainingArguments
+from transformers.utils import logging as transformers_logging
+
+
+@contextmanager
+def without_bars() -> Iterator[None]:
+    """No bar for each file that Hugging Face code writes: ours says more."""
+    shown = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            transformers_logging.enable_progress_bar()
+
+
+class ShowProgress(TrainerCallback):
+    """A bar on the terminal; one line for each look at the dev set."""
+
+    def __init__(self, phase: str, console: Console) -> None:
+        self.phase = phase
+        self.console = console
+        self.loss = float("nan")
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]:.4f}"),
+            TimeRemainingColumn(),
+        )
+        self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        self.steps = self.bar.add_task(phase, loss=self.loss)
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.bar.update(self.steps, total=state.max_steps, completed=state.global_step)
+        self.bar.start()
+
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.bar.update(self.steps, completed=state.global_step, loss=self.loss)
+
+    def on_log(self, args: TrainingArguments, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        self.loss = float((logs or {}).get("loss", self.loss))
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: Any, control: Any, metrics: Any = None, **kwargs: Any
+    ) -> None:
+        scores = [score for name, score in (metrics or {}).items() if name.startswith("eval_exit_")]
+        by_exit = " ".join(f"{100 * score:5.1f}" for score in scores)
+        self.console.print(
+            f"{self.phase}  epoch {state.epoch:.4g}  loss {self.loss:.4f}  dev score of each exit {by_exit}"
+        )
+
+    def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.bar.stop()
+
+
+class StopGently(TrainerCallback):
+    """On Ctrl-C or SIGTERM: finish the step, write a checkpoint, stop. On a second one: stop at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.before: dict[int, Any] = {}
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        if threading.current_thread() is threading.main_thread():
+            self.before = {kind: signal.signal(kind, self.ask) for kind in (signal.SIGINT, signal.SIGTERM)}
+
+    def ask(self, kind: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.asked:
+            control.should_save = True
+            control.should_training_stop = True
+
+    def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.restore()
+
+    def restore(self) -> None:
+        for kind, handler in self.before.items():
+            signal.signal(kind, handler)
+        self.before = {}

@@ -1,0 +1,95 @@
+"""What the papers' scripts set differently for some tasks and backbones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoConfig
+
+from offramp.errors import OfframpError
+from offramp.interop.checkpoint import CONFIG, read_json
+from offramp.recipes import REGISTRY, Recipe, Schedule
+
+LAST_LOSS_FIRST = {"mnli", "qqp"}
+"""Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
+
+ROBERTA_EPOCHS = 10
+"""DeeBERT's and RomeBERT's scripts; 3 for BERT."""
+
+
+def published_recipe(name: str, task: str, family: str) -> Recipe:
+    """A recipe by name, with the settings its authors used for this task and family of backbones."""
+    if name not in REGISTRY:
+        raise OfframpError(f"unknown recipe {name!r}: use one of {', '.join(sorted(REGISTRY))}")
+    recipe = REGISTRY[name]()
+    changes: dict[str, Any] = {}
+    if name == "romebert" and task.split("/")[-1] in LAST_LOSS_FIRST:
+        changes["first"] = "last"
+    if name in ("deebert", "romebert") and family == "roberta":
+        changes["schedule"] = dataclasses.replace(schedule_of(recipe), epochs=ROBERTA_EPOCHS)
+    return dataclasses.replace(recipe, **changes)
+
+
+def backbone_family(backbone: str | Path) -> str:
+    """`bert`, `roberta` … of a folder or hub name; `bert` where it cannot be told before loading."""
+    path = Path(backbone) / CONFIG
+    if path.is_file():
+        config = read_json(path)
+        return str(config.get("backbone_config", config).get("model_type", "bert"))
+    try:
+        return str(AutoConfig.from_pretrained(str(backbone)).model_type)
+    except (OSError, ValueError):  # no such name, or a kind of model that only we know: loading it will tell
+        return "bert"
+
+
+def schedule_of(recipe: Recipe) -> Schedule:
+    schedule: Schedule = recipe.schedule  # type: ignore[attr-defined]
+    return schedule
+
+
+def with_settings(recipe: Recipe, schedule: Mapping[str, Any], settings: Mapping[str, str]) -> Recipe:
+    """The recipe with other numbers: `schedule` by field, `settings` as typed (`gamma=0.5`)."""
+    known = {field.name: field for field in dataclasses.fields(recipe) if field.name != "schedule"}
+    changes: dict[str, Any] = {}
+    for key, text in settings.items():
+        if key not in known:
+            there = f"it has {', '.join(known)}" if known else "it has none"
+            raise OfframpError(f"{recipe.name} has no setting {key!r}: {there}")
+        changes[key] = _typed(text, getattr(recipe, key), f"{recipe.name}: {key}")
+    numbers = {key: value for key, value in schedule.items() if value is not None}
+    for key, value in numbers.items():
+        if value < 0 or (value == 0 and key in ("epochs", "batch_size", "learning_rate")):
+            raise OfframpError(f"{key.replace('_', ' ')} must be more than 0, not {value}")
+    if numbers:
+        changes["schedule"] = dataclasses.replace(schedule_of(recipe), **numbers)
+    return dataclasses.replace(recipe, **changes)
+
+
+def _typed(text: str, default: Any, what: str) -> Any:
+    """What was typed, as the kind of thing the setting holds."""
+    if isinstance(default, bool):
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if text.lower() in words:
+            return words[text.lower()]
+        raise OfframpError(f"{what} is true or false, not {text!r}")
+    if isinstance(default, int | float):
+        try:
+            return type(default)(text)
+        except ValueError as error:
+            raise OfframpError(f"{what} is a number, not {text!r}") from error
+    return text
+
+
+def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
+    return {"name": recipe.name, **dataclasses.asdict(recipe)}
+
+
+def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
+    """What `recipe_to_json` wrote."""
+    settings = {key: value for key, value in data.items() if key not in ("name", "schedule")}
+    if data.get("name") not in REGISTRY:
+        raise OfframpError(f"unknown recipe {data.get('name')!r}: use one of {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[data["name"]](**settings, schedule=Schedule(**data["schedule"]))  # type: ignore[call-arg]

@@ -1,0 +1,151 @@
+"""A Hugging Face Trainer that runs one phase of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import PrinterCallback, ProgressCallback
+
+from offramp.models import MultiExitModel
+from offramp.tasks.encoding import Row, TextEncoder
+from offramp.training.batches import Collate, EncodedRows, GroupedBatches
+from offramp.training.loop import learning_rate_shapes, parameter_groups
+from offramp.training.phase_gradients import PhaseGradients
+
+ExitScores = Callable[[], Sequence[float]]
+"""The dev score of every exit, first to last."""
+
+
+class PhaseTrainer(Trainer):
+    """Steps, schedules, checkpoints, resuming and reporting are the Trainer's; batches and gradients are ours.
+
+    The gradient of a step comes from `PhaseGradients`, which may hold two sums that must not be mixed before the
+    recipe has edited them. So the model is not wrapped for data-parallel training: each process adds up its own
+    micro-batches, and the sums are added over the processes once a step.
+    """
+
+    def __init__(
+        self,
+        model: MultiExitModel,
+        gradients: PhaseGradients,
+        arguments: TrainingArguments,
+        rows: Sequence[Row],
+        labels: Sequence[int] | Sequence[float],
+        encoder: TextEncoder,
+        exit_scores: ExitScores | None,
+        callbacks: list[TrainerCallback],
+    ) -> None:
+        self.gradients = gradients
+        self.phase = gradients.phase
+        self.rows = rows
+        self.exit_scores = exit_scores
+        self.collate = Collate(encoder, model)
+        arguments._setup_devices  # noqa: B018  (finds the devices; must come before the next line)
+        arguments._n_gpu = min(arguments.n_gpu, 1)  # one process, one GPU: more of them are torchrun's business
+        dataset = EncodedRows(rows, labels)
+        looked_at = dataset if exit_scores else None  # it asks for one, and `evaluate` below reads the dev rows itself
+        super().__init__(
+            model=model, args=arguments, train_dataset=dataset, eval_dataset=looked_at, callbacks=callbacks
+        )
+        for theirs in (ProgressCallback, PrinterCallback):
+            self.remove_callback(theirs)
+        self.batches = GroupedBatches(
+            [len(row) for row in rows],
+            self.phase.schedule.batch_size,
+            accumulate=arguments.gradient_accumulation_steps,
+            process=arguments.process_index,
+            processes=arguments.world_size,
+            seed=arguments.seed,
+        )
+        self.add_callback(SetEpoch(self.batches))
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        return DataLoader(
+            self.train_dataset,  # type: ignore[arg-type]
+            batch_sampler=self.batches,
+            collate_fn=self.collate,
+            pin_memory=self.args.device.type == "cuda",
+        )
+
+    def _wrap_model(self, model: nn.Module, training: bool = True, dataloader: Any = None) -> nn.Module:
+        return Unsynchronised(model)
+
+    def create_optimizer(self, model: Any = None) -> torch.optim.Optimizer:
+        groups = parameter_groups(self.gradients.trained, self.phase)
+        fused = self.args.device.type == "cuda"
+        self.optimizer = torch.optim.AdamW(groups, fused=fused)
+        return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        assert self.optimizer is not None
+        shapes = learning_rate_shapes(self.phase, len(self.optimizer.param_groups), num_training_steps)
+        self.lr_scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, shapes)
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
+        """Rows of the step over all processes, so that each counts the same wherever it is computed."""
+        rows = sum(len(batch["labels"]) for batch in batch_samples)
+        if self.args.world_size == 1:
+            return rows
+        return int(self.accelerator.reduce(torch.tensor(rows, device=device), "sum"))
+
+    def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
+        share = len(inputs["labels"]) / num_items_in_batch
+        self.gradients.model.train()
+        if not share:
+            return torch.zeros((), device=self.args.device)
+        inputs = self._prepare_inputs(inputs)
+        with self.accelerator.autocast():
+            losses = self.gradients.losses(inputs, share)
+        scaler = self.accelerator.scaler
+        self.gradients.add_gradients([scaler.scale(loss) for loss in losses] if scaler is not None else losses)
+        # Logged losses are means over the processes, ours is a share of the whole step's.
+        total: Tensor = torch.stack(losses).detach().sum() * self.args.world_size
+        return total
+
+    def _clip_grad_norm(self, model: nn.Module) -> Tensor:
+        """Called once a step, when all micro-batches are in."""
+        if self.args.world_size > 1:
+            self.gradients.sum_over_processes()
+        self.gradients.edit()
+        self.accelerator.unscale_gradients()
+        return self.gradients.clip()
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        """The dev score of every exit; `eval_score` is the mean over the exits this phase trains."""
+        assert self.exit_scores is not None
+        scores = self.exit_scores()
+        trained = self.phase.exit_numbers(self.gradients.model)
+        metrics = {f"eval_exit_{layer}": score for layer, score in zip(self.layers, scores, strict=True)}
+        metrics["eval_score"] = sum(scores[exit] for exit in trained) / len(trained)
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        return self.gradients.model.exits.layers
+
+
+class Unsynchronised(nn.Module):
+    """What the Trainer takes for a wrapped model, and therefore does not wrap again."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+
+class SetEpoch(TrainerCallback):
+    """Tells the batches which epoch it is, also when training goes on in the middle of one."""
+
+    def __init__(self, batches: GroupedBatches) -> None:
+        self.batches = batches
+
+    def on_epoch_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.batches.epoch = state.global_step // self.batches.steps

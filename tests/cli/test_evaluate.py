@@ -1,0 +1,203 @@
+"""`offramp evaluate`, as a user types it, and `evaluate` in Python."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import offramp
+from offramp.evaluation import Results, Trace, evaluate
+from offramp.tasks import own_task
+from tests.cli.conftest import Result
+from tests.generated import WORDS, reviews, reviews_file
+from tests.tiny import tiny_model
+
+Run = Callable[..., Result]
+COLUMNS = ("--text", "review", "--label", "verdict")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A model folder that knows what it was trained on, beside its data."""
+    model = tiny_model("bert", layers=4, num_labels=2)
+    model.config.id2label = {0: "good", 1: "bad"}
+    model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "vocab.txt").write_text("\n".join(WORDS))
+    data = reviews_file(tmp_path / "reviews.csv", rows=60)
+    task = own_task(data, text="review", label="verdict", labels=("bad", "good"))
+    record = {"task": dict(task.record), "recipe": {"name": "romebert"}}
+    (tmp_path / "model" / "training.json").write_text(json.dumps(record))
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def glue(tmp_path: Path) -> Path:
+    """GLUE's SST-2 and MNLI in their official layout."""
+    for name, rows in (("SST-2/dev.tsv", reviews(20)), ("SST-2/train.tsv", reviews(5))):
+        path = tmp_path / "glue" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [f"{text}\t{int(verdict == 'good')}" for text, verdict in rows]
+        path.write_text("sentence\tlabel\n" + "\n".join(lines) + "\n")
+    columns = ["index", "promptID", "pairID", "b1", "b2", "p1", "p2", "genre", "sentence1", "sentence2"]
+    columns += ["label1", "gold_label"]
+    for name in ("dev_matched", "dev_mismatched"):
+        path = tmp_path / "glue" / "MNLI" / f"{name}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        cells = [[str(i), *"abcdefg", "a film", "the plot", "x", ["entailment", "neutral"][i % 2]] for i in range(6)]
+        path.write_text("\n".join("\t".join(["x"] * (12 - len(line)) + line) for line in [columns, *cells]) + "\n")
+    return tmp_path / "glue"
+
+
+def test_a_model_on_what_it_was_trained_on(run: Run, folder: Path) -> None:
+    done = run("evaluate", folder, "--policy", "entropy(0.3) | window(2)", "--no-report")
+    assert done.status == 0, done.err
+    assert "romebert model: reviews dev, 6 rows, 4 layers, 4 exits" in done.out
+    for part in ("Each exit alone", "Policies", "Pareto front", "entropy(0.3) | window(2)", "Rows by the layer"):
+        assert part in done.out
+    assert "\x1b" not in done.out
+    assert max(map(len, done.out.rstrip().splitlines()[:-1])) <= 80
+    place = folder / "evaluation" / "dev"
+    assert {path.name for path in place.iterdir()} == {"trace.npz", "results.json", "sweep.csv", "exits.csv"}
+    results = Results.read(place / "results.json")
+    assert (results.metric, results.rows, results.point.policy) == ("accuracy", 6, "entropy(0.3) | window(2)")
+    rows = list(csv.DictReader((place / "sweep.csv").open()))
+    assert len(rows) == sum(len(sweep.points) for sweep in results.sweeps) + 1
+    assert sum(int(row["exits_after_1"]) for row in rows if row["policy"] == "fixed(1)") == 6
+    assert len({row["policy"] for row in rows if row["pareto"] == "1"}) == len(results.pareto)
+    assert len(list(csv.DictReader((place / "exits.csv").open()))) == 4
+
+
+def test_plots_and_report(run: Run, folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    pytest.importorskip("plotly")
+    done = run("evaluate", folder)
+    assert done.status == 0, done.err
+    written = {path.name for path in (folder / "evaluation" / "dev").iterdir()}
+    assert {"score_cost.png", "exits.png", "histogram.png", "report.html"} <= written
+
+
+def test_the_trace_is_used_again_while_it_is_true(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err
+    assert "stored trace" in run("evaluate", folder, "--no-report", "--policy", "patience(2)").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report", "--fresh").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report", "--limit", "3").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err, "other rows"
+    model = offramp.load(folder)
+    with torch.no_grad():
+        model.exits.classifiers["0"].bias += 1
+    model.save_pretrained(folder)
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err, "other weights"
+    (folder / "evaluation" / "dev" / "trace.npz").write_bytes(b"damaged")
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err
+    assert "stored trace" in run("evaluate", folder, "--no-report").err
+
+
+def test_from_a_trace_alone(run: Run, folder: Path, tmp_path: Path) -> None:
+    first = run("evaluate", folder, "--no-report", "--json")
+    trace = folder / "evaluation" / "dev" / "trace.npz"
+    shutil.copy(trace, tmp_path / "trace.npz")
+    done = run("evaluate", "--trace", tmp_path / "trace.npz", "--no-report", "--json", "--out", tmp_path / "out")
+    assert json.loads(done.out) == json.loads(first.out)
+    assert (tmp_path / "out" / "results.json").is_file()
+
+
+def test_own_file_is_evaluated_whole_in_the_models_label_order(run: Run, folder: Path, tmp_path: Path) -> None:
+    data = reviews_file(tmp_path / "new.csv", rows=30, seed=5)
+    done = run("evaluate", folder, "--data", data, *COLUMNS, "--no-report")
+    assert done.status == 0, done.err
+    trace = Trace.load(folder / "evaluation" / "new" / "trace.npz")
+    assert trace.label_names == ("good", "bad")
+    assert trace.labels.tolist() == [int(verdict == "bad") for _, verdict in reviews(30, seed=5)]
+
+
+def test_no_labels(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("review\n" + "\n".join(text for text, _ in reviews(12)) + "\n")
+    done = run("evaluate", folder, "--data", tmp_path / "plain.csv", "--text", "review", "--no-report")
+    assert done.status == 0, done.err
+    assert "has no labels: answers are compared with those of full depth" in done.out
+    assert Results.read(folder / "evaluation" / "plain" / "results.json").exits[-1].scores == {}
+
+
+def test_glue_published_and_legacy_arrays(run: Run, folder: Path, glue: Path, tmp_path: Path) -> None:
+    done = run("evaluate", folder, "--task", "sst-2", "--data-dir", glue, "--published", "--no-report")
+    assert done.status == 0, done.err
+    assert "entropy, published" in done.out
+    npy = tmp_path / "npy"
+    run("evaluate", folder, "--task", "sst-2", "--data-dir", glue, "--no-report", "--legacy-npy", npy)
+    assert len(np.load(npy / "each_layer.npy")) == 4
+
+
+def test_mnli_is_two_evaluations(run: Run, folder: Path, glue: Path) -> None:
+    tiny_model("bert", layers=2, num_labels=3).save_pretrained(folder)
+    done = run("evaluate", folder, "--task", "mnli", "--data-dir", glue, "--no-report", "--json")
+    assert done.status == 0, done.err
+    assert [json.loads(line)["split"] for line in done.out.splitlines()] == ["dev_matched", "dev_mismatched"]
+    assert {path.name for path in (folder / "evaluation").iterdir()} == {"dev_matched", "dev_mismatched"}
+
+
+def test_elue_score(run: Run, folder: Path, tmp_path: Path) -> None:
+    curve = {"tasks": {"reviews": {"metric": "accuracy", "points": [[0.01, 40], [0.2, 60]]}}}
+    (tmp_path / "curve.json").write_text(json.dumps(curve))
+    done = run("evaluate", folder, "--reference", tmp_path / "curve.json", "--no-report")
+    assert "ELUE +" in done.out or "ELUE -" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "name a model to evaluate, or a trace"),
+        (("{model}", "--trace", "x.npz"), "one of the two"),
+        (("{model}/nothing",), "nothing"),
+        (("{model}", "--policy", "entropie(1)"), "unknown policy 'entropie'"),
+        (("{model}", "--policy", "fixed(9)"), "no exit there"),
+        (("{model}", "--split", "tset"), "has no split 'tset' here: it has train, dev"),
+        (("{model}", "--data-dir", "glue"), "--data-dir glue of which task?"),
+        (("{model}", "--task", "sst-9"), "task 'sst-9' is not known"),
+        (("{model}", "--data", "{model}/vocab.txt"), "vocab.txt"),
+        (("{model}", "--precision", "int4"), "precision 'int4'"),
+        (("{model}", "--device", "abacus"), "device 'abacus'"),
+        (("{model}", "--max-length", "4000"), "max length 4000"),
+        (("{model}", "--reference", "missing.json"), "missing.json cannot be read"),
+        (("{model}", "--out", "{model}/config.json"), "config.json"),
+        (("--trace", "{model}/config.json"), "is no trace of offramp evaluate"),
+    ],
+)
+def test_bad_input(run: Run, folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    refused = run("evaluate", *(argument.format(model=folder) for argument in arguments), "--no-report")
+    assert refused.status == 2, refused.err
+    assert message in refused.err
+    assert refused.err.count("\n") == 1
+    assert refused.err.startswith("error: ")
+
+
+def test_a_model_that_does_not_say_its_task(run: Run, folder: Path) -> None:
+    (folder / "training.json").unlink()
+    refused = run("evaluate", folder)
+    assert refused.status == 2
+    assert "does not say what it was trained on: name a task" in refused.err
+
+
+def test_help_shows_examples(run: Run) -> None:
+    done = run("evaluate", "--help")
+    assert done.status == 0
+    assert "offramp evaluate runs/sst2" in done.out
+
+
+def test_in_python(folder: Path, tmp_path: Path) -> None:
+    model = offramp.load(folder)
+    trace = evaluate(model)
+    assert not (folder / "evaluation").exists(), "an open model need not be the folder's any more"
+    assert trace.point("fixed(4)").score == trace.scores()[-1].scores["accuracy"]
+    kept = evaluate(folder)
+    assert (folder / "evaluation" / "dev" / "trace.npz").is_file()
+    assert kept.fingerprint == trace.fingerprint
+    assert evaluate(folder).seconds == kept.seconds, "not run again"
+    task = own_task(test=reviews_file(tmp_path / "new.csv", rows=9), text="review", labels=("bad", "good"))
+    assert len(evaluate(model, task, split="test", out=tmp_path / "out", limit=4)) == 4

@@ -1,0 +1,69 @@
+"""Metrics against small cases worked out by hand, and the papers' averages against the papers."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+from offramp.errors import OfframpError
+from offramp.tasks.metrics import METRICS, average, elue_average, predictions_of, score
+
+BY_HAND = [
+    ("accuracy", [1, 0, 1, 1], [1, 0, 0, 1], 0.75),
+    ("f1", [1, 0, 1, 1], [1, 0, 0, 1], 0.8),  # precision 2/3, recall 1
+    ("accuracy_f1", [1, 0, 1, 1], [1, 0, 0, 1], 0.775),
+    ("macro_f1", [1, 0, 1, 1], [1, 0, 0, 1], (0.8 + 2 / 3) / 2),
+    ("macro_f1", [0, 1, 2, 2], [0, 1, 2, 1], (1 + 2 / 3 + 2 / 3) / 3),
+    ("matthews", [1, 0, 1, 1], [1, 0, 0, 1], 1 / np.sqrt(3)),  # (2·1 − 1·0)/√(3·2·2·1)
+    ("pearson", [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], 3 / np.sqrt(2 * 14 / 3)),
+    ("spearman", [1.0, 2.0, 3.0], [1.0, 2.0, 40.0], 1.0),
+    ("pearson_spearman", [1.0, 2.0, 3.0], [1.0, 2.0, 4.0], (3 / np.sqrt(2 * 14 / 3) + 1) / 2),
+]
+
+
+@pytest.mark.parametrize(("metric", "predictions", "labels", "value"), BY_HAND)
+def test_by_hand(metric: str, predictions: list[float], labels: list[float], value: float) -> None:
+    assert score(metric, predictions, labels) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    ("predictions", "labels"), [([0, 0, 0], [0, 1, 1]), ([0, 1, 1], [0, 0, 0]), ([0, 0, 0], [0, 0, 0]), ([1], [1])]
+)
+def test_constant_answers(metric: str, predictions: list[int], labels: list[int]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = score(metric, predictions, labels)
+    assert np.isfinite(value)
+    if metric in ("matthews", "pearson", "spearman", "pearson_spearman"):
+        assert value == 0.0
+
+
+def test_predictions() -> None:
+    logits = np.array([[[0.1, 0.9], [0.8, 0.2]], [[0.5, 0.4], [0.0, 3.0]]])  # (exits, samples, classes)
+    assert predictions_of(logits).tolist() == [[1, 0], [0, 1]]
+    assert predictions_of(np.array([[2.5], [1.0]])).tolist() == [2.5, 1.0]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(OfframpError, match="metric 'f2': expected one of accuracy"):
+        score("f2", [1], [1])
+    with pytest.raises(OfframpError, match="they must match"):
+        score("accuracy", [1, 2], [1])
+    with pytest.raises(OfframpError, match="they must match"):
+        score("accuracy", [], [])
+
+
+TASKS = ("cola", "mnli_m", "mnli_mm", "mrpc", "qnli", "qqp", "rte", "sst-2", "sts-b")
+BERT_BASE = dict(zip(TASKS, (56.5, 84.6, 84.9, 87.6, 91.2, 89.6, 69.0, 92.9, 89.4), strict=True))
+
+
+def test_averages() -> None:
+    assert round(average(BERT_BASE), 1) == 82.9  # as ElasticBERT's paper prints it
+    assert round(average(BERT_BASE, mnli_once=True), 2) == 82.62
+    assert average({"rte": 0.5, "sst-2": 1.0}, mnli_once=True) == 0.75
+    assert elue_average({"a": 80.0, "b": 80.01}) == 80.01  # 80.005, half up
+    with pytest.raises(OfframpError):
+        average({})

@@ -1,0 +1,68 @@
+"""Which rows make which step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offramp.training.batches import GroupedBatches
+
+
+def batches(rows: int, in_step: int, **options: int) -> GroupedBatches:
+    lengths = np.random.default_rng(3).integers(3, 60, rows).tolist()
+    return GroupedBatches(lengths, in_step, **options)
+
+
+@given(st.integers(1, 200), st.integers(1, 40), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3))
+def test_every_row_once_an_epoch(rows: int, in_step: int, accumulate: int, processes: int, epoch: int) -> None:
+    seen: list[int] = []
+    for process in range(processes):
+        sampler = batches(rows, in_step, accumulate=accumulate, process=process, processes=processes)
+        sampler.epoch = epoch
+        dealt = list(sampler)
+        assert len(dealt) == len(sampler) == sampler.steps * accumulate
+        seen += [row for batch in dealt for row in batch]
+    assert sorted(seen) == list(range(rows))
+
+
+@given(st.integers(1, 100), st.integers(1, 20))
+def test_two_processes_take_the_steps_of_one_that_accumulates(rows: int, in_step: int) -> None:
+    def step_rows(accumulate: int, processes: int) -> list[list[int]]:
+        shares = [
+            list(batches(rows, in_step, accumulate=accumulate, process=process, processes=processes))
+            for process in range(processes)
+        ]
+        steps = len(shares[0]) // accumulate
+        return [
+            sorted(row for share in shares for batch in share[s * accumulate : (s + 1) * accumulate] for row in batch)
+            for s in range(steps)
+        ]
+
+    assert step_rows(4, 1) == step_rows(2, 2) == step_rows(1, 4)
+
+
+def test_epochs_and_seeds_differ_and_repeat() -> None:
+    first = batches(100, 10)
+    order = list(first)
+    assert list(batches(100, 10)) == order
+    assert list(batches(100, 10, seed=1)) != order
+    first.epoch = 1
+    assert list(first) != order
+
+
+def test_rows_of_a_step_are_of_like_length() -> None:
+    """Padding to the longest of a step costs little, and the steps still come in random order of length."""
+    sampler = batches(3000, 10)
+    lengths = [sampler.lengths[rows] for rows in sampler.step_rows()]
+    padded, real = sum(len(step) * step.max() for step in lengths), sum(step.sum() for step in lengths)
+    assert padded / real < 1.05
+    longest = [step.max() for step in lengths]
+    assert abs(np.corrcoef(longest, range(len(longest)))[0, 1]) < 0.2
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_step_with_fewer_rows_than_micro_batches(rows: int) -> None:
+    dealt = list(batches(rows, 8, accumulate=4))
+    assert [len(batch) for batch in dealt] == [1] * rows + [0] * (4 - rows)

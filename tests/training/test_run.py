@@ -1,0 +1,297 @@
+"""`offramp.train`: from a backbone and a task to a model folder."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from huggingface_hub import metadata_load
+from torch import Tensor
+from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
+
+import offramp
+from offramp.errors import Interrupted
+from offramp.evaluation.trace import exit_logits
+from offramp.recipes import REGISTRY, Recipe, Schedule
+from offramp.tasks import Task
+from offramp.tasks.encoding import text_encoder
+from offramp.tasks.metrics import predictions_of
+from offramp.training.progress import ShowProgress
+from offramp.training.published import published_recipe, recipe_from_json, recipe_to_json, with_settings
+from tests.generated import backbone_folder, reviews_file
+from tests.recipes.matrix import MATRIX
+
+FAST = Schedule(learning_rate=5e-3, epochs=2, batch_size=16)
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return backbone_folder(tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    return offramp.task(data=reviews_file(tmp_path_factory.mktemp("data") / "reviews.csv", 240), label="verdict")
+
+
+def quick(recipe: str, **schedule: Any) -> Recipe:
+    return replace(MATRIX[recipe], schedule=replace(FAST, **schedule))
+
+
+def weights(folder: Path) -> dict[str, Tensor]:
+    return offramp.load(folder).state_dict()
+
+
+def same(left: dict[str, Tensor], right: dict[str, Tensor]) -> bool:
+    return left.keys() == right.keys() and all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize("recipe", sorted(REGISTRY))
+def test_learns(recipe: str, backbone: Path, task: Task, tmp_path: Path) -> None:
+    """Every recipe, from a random backbone: the word that tells is found, and by the exits the recipe trains."""
+    model = offramp.train(backbone, task, tmp_path / "model", quick(recipe, epochs=6), quiet=True)
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    scores = list(record["dev"]["exits"].values())
+    assert scores[-1] > 0.8
+    if recipe != "plain":
+        assert min(scores) > 0.8
+    assert recipe_from_json(record["recipe"]) == quick(recipe, epochs=6)
+    assert [phase["name"] for phase in record["phases"]] == [phase.name for phase in quick(recipe).phases(model)]
+    assert not (tmp_path / "model" / "checkpoints").exists()
+    assert not model.training
+
+
+def test_the_folder_is_a_hugging_face_model(backbone: Path, task: Task, tmp_path: Path) -> None:
+    model = offramp.train(backbone, task, tmp_path / "model", quick("elasticbert"), quiet=True)
+    again = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
+    assert same(model.state_dict(), again.state_dict())
+    assert again.config.id2label == {0: "bad", 1: "good"}
+    classify = pipeline("text-classification", model=again, tokenizer=AutoTokenizer.from_pretrained(tmp_path / "model"))
+    assert classify("a good film")[0]["label"] in ("good", "bad")
+
+
+def test_the_card_says_what_was_done(backbone: Path, task: Task, tmp_path: Path) -> None:
+    offramp.train(backbone, task, tmp_path / "reviews-model", quick("romebert"), quiet=True, seed=7)
+    card = tmp_path / "reviews-model" / "README.md"
+    record = json.loads((tmp_path / "reviews-model" / "training.json").read_text())
+    text, data = card.read_text(), metadata_load(card)
+    assert data["library_name"] == "offramp"
+    assert "base_model" not in data  # a folder of this machine is nobody else's business
+    score = data["model-index"][0]["results"][0]["metrics"][0]
+    assert score == {"type": "accuracy", "value": round(record["dev"]["exits"]["3"], 4)}
+    assert "RomeBERT (Geng et al., 2021)" in text
+    for layer, value in record["dev"]["exits"].items():
+        assert f"| {layer} | {100 * value:.2f} |" in text
+    for line in ("| seed | 7 |", "| gamma | 0.9 |", "| learning rate | 0.005 |", "one of 2 labels (bad, good)"):
+        assert line in text
+    assert str(tmp_path) not in text
+    assert str(backbone) not in text
+
+
+def test_the_same_seed_gives_the_same_weights(backbone: Path, task: Task, tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        offramp.train(backbone, task, tmp_path / name, quick("elasticbert", epochs=1), quiet=True, seed=seed)
+    assert same(weights(tmp_path / "a"), weights(tmp_path / "b"))
+    assert not same(weights(tmp_path / "a"), weights(tmp_path / "c"))
+
+
+class StopAt:
+    """Sends this process a signal once so many steps are done."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, phase: str, step: int) -> None:
+        self.phase, self.step = phase, step
+        shown = ShowProgress.on_step_end
+
+        def on_step_end(progress: ShowProgress, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            shown(progress, args, state, control, **kwargs)
+            if (progress.phase, state.global_step) == (self.phase, self.step):
+                signal.raise_signal(signal.SIGTERM)
+
+        monkeypatch.setattr(ShowProgress, "on_step_end", on_step_end)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "phase", "step"),
+    [
+        ("deebert", "fine-tune", 5),
+        ("deebert", "exits", 3),
+        ("romebert", "self-distillation", 14),
+        ("elbert", "joint", 12),
+    ],
+)
+def test_stopped_and_resumed_is_not_stopped(
+    recipe: str, phase: str, step: int, backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of an epoch, in the first phase and in the second: the final weights are the same bits."""
+    offramp.train(backbone, task, tmp_path / "whole", quick(recipe), quiet=True)
+    with monkeypatch.context() as patch:
+        StopAt(patch, phase, step)
+        with pytest.raises(Interrupted, match=rf"stopped at step {step} of 28; go on with: offramp train --resume"):
+            offramp.train(backbone, task, tmp_path / "model", quick(recipe), quiet=True)
+    with pytest.raises(offramp.OfframpError, match=r"other settings: seed was 42, and now is 1"):
+        offramp.train(backbone, task, tmp_path / "model", quick(recipe), quiet=True, resume=True, seed=1)
+    with pytest.raises(offramp.OfframpError, match=r"--resume to go on with the run in it"):
+        offramp.train(backbone, task, tmp_path / "model", quick(recipe), quiet=True)
+    offramp.train(backbone, task, tmp_path / "model", quick(recipe), quiet=True, resume=True)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "model"))
+    assert not (tmp_path / "model" / "checkpoints").exists()
+
+
+def test_accumulating_gives_the_same_model(backbone: Path, task: Task, tmp_path: Path) -> None:
+    no_dropout = backbone_without_dropout(backbone, tmp_path)
+    logits = []
+    for accumulate in (1, 3):
+        folder = tmp_path / str(accumulate)
+        model = offramp.train(no_dropout, task, folder, quick("romebert"), quiet=True, accumulate=accumulate)
+        logits.append(dev_logits(model, task))
+    np.testing.assert_allclose(logits[0], logits[1], rtol=1e-3, atol=1e-3)
+
+
+def backbone_without_dropout(backbone: Path, into: Path) -> Path:
+    folder = into / "no-dropout"
+    folder.mkdir()
+    for file in backbone.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def dev_logits(model: Any, task: Task) -> Any:
+    encoder = text_encoder(model)
+    return exit_logits(model, encoder.examples(task.split("dev")), encoder)
+
+
+def test_the_best_weights_are_kept(backbone: Path, task: Task, tmp_path: Path) -> None:
+    """The dev score of the model is that of the best look, not of the last."""
+    recipe = quick("plain", epochs=4, learning_rate=8e-3)
+    offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", eval_steps=4)
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    looks = [look["exit_3"] for look in record["phases"][0]["history"]]
+    assert len(looks) == 14
+    assert record["dev"]["exits"]["3"] == max(looks)
+    assert "chosen on these rows" in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_checkpoints_are_bounded(backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        StopAt(patch, "joint", 20)
+        with pytest.raises(Interrupted):
+            offramp.train(
+                backbone, task, tmp_path / "model", quick("elasticbert"), quiet=True, save_steps=2, checkpoints=3
+            )
+    steps = {path.name for path in (tmp_path / "model" / "checkpoints" / "1-joint").glob("checkpoint-*")}
+    assert steps == {"checkpoint-16", "checkpoint-18", "checkpoint-20"}
+
+
+def test_a_half_written_checkpoint_is_passed_over(
+    backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offramp.train(backbone, task, tmp_path / "whole", quick("elasticbert"), quiet=True)
+    with monkeypatch.context() as patch:
+        StopAt(patch, "joint", 10)
+        with pytest.raises(Interrupted):
+            offramp.train(backbone, task, tmp_path / "model", quick("elasticbert"), quiet=True, save_steps=4)
+    state = tmp_path / "model" / "checkpoints" / "1-joint" / "checkpoint-10" / "trainer_state.json"
+    state.write_text(state.read_text()[:40])
+    offramp.train(backbone, task, tmp_path / "model", quick("elasticbert"), quiet=True, save_steps=4, resume=True)
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "model"))
+
+
+def test_overwriting_keeps_the_old_model_until_the_new_one_is_there(
+    backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "model"
+    offramp.train(backbone, task, folder, quick("plain"), quiet=True)
+    (folder / "policy.json").write_text("{}")
+    old = weights(folder)
+    with monkeypatch.context() as patch:
+        StopAt(patch, "joint", 3)
+        with pytest.raises(Interrupted):
+            offramp.train(backbone, task, folder, quick("elasticbert"), quiet=True, overwrite=True)
+    assert same(weights(folder), old)
+    offramp.train(backbone, task, folder, quick("elasticbert"), quiet=True, resume=True)
+    assert not same(weights(folder), old)
+    assert not (folder / "policy.json").exists()  # it was calibrated for the old one
+
+
+def test_frozen_embeddings_stand_still(backbone: Path, task: Task, tmp_path: Path) -> None:
+    before = offramp.load(backbone).backbone.model.embeddings.state_dict()
+    model = offramp.train(backbone, task, tmp_path / "m", quick("elasticbert"), quiet=True, freeze_embeddings=True)
+    assert same(before, model.backbone.model.embeddings.state_dict())
+
+
+def test_regression_and_pairs(backbone: Path, tmp_path: Path) -> None:
+    lines = ["sentence1\tsentence2\tscore"]
+    lines += [f"a good film\tthe {word} story\t{value}" for word, value in [("good", 4.5), ("bad", 0.5)] * 40]
+    (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    task = offramp.task(data=tmp_path / "pairs.tsv")
+    model = offramp.train(backbone, task, tmp_path / "model", quick("elasticbert", epochs=6), quiet=True)
+    assert model.objective.name == "regression"
+    predictions = predictions_of(dev_logits(model, task)[-1])
+    assert np.corrcoef(predictions, task.split("dev").labels)[0, 1] > 0.9
+
+
+def test_published_settings() -> None:
+    """What the papers' scripts set for some tasks and backbones, and what the user says instead."""
+    assert published_recipe("romebert", "glue/mnli", "bert").first == "last"  # type: ignore[attr-defined]
+    assert published_recipe("romebert", "glue/rte", "bert").first == "distillation"  # type: ignore[attr-defined]
+    assert schedule(published_recipe("deebert", "glue/rte", "roberta")).epochs == 10
+    assert schedule(published_recipe("deebert", "glue/rte", "bert")) == Schedule(2e-5, 3, 8)
+    changed = with_settings(published_recipe("romebert", "x", "bert"), {"epochs": 1, "clip": 0}, {"regularise": "no"})
+    assert (schedule(changed).epochs, schedule(changed).clip, changed.regularise) == (1, 0, False)  # type: ignore[attr-defined]
+    for recipe in MATRIX.values():
+        assert recipe_from_json(json.loads(json.dumps(recipe_to_json(recipe)))) == recipe
+
+
+def schedule(recipe: Recipe) -> Schedule:
+    found: Schedule = recipe.schedule  # type: ignore[attr-defined]
+    return found
+
+
+WRONG: Sequence[tuple[dict[str, Any], str]] = [
+    ({"recipe": "rombert"}, "unknown recipe 'rombert': use one of deebert"),
+    ({"precision": "int8"}, "precision='int8': use 'auto'"),
+    ({"precision": "bf16"}, "bf16 training needs a GPU"),
+    ({"accumulate": 0}, "accumulate must be 1 or more"),
+    ({"keep": "first"}, "keep='first': use 'last' or 'best'"),
+    ({"max_length": 1000}, "max length 1000: the model takes 8 to 40 tokens"),
+    ({"backbone": "no/such/folder"}, "no/such/folder"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[str(options) for options, _ in WRONG])
+def test_wrong_settings(options: dict[str, Any], message: str, backbone: Path, task: Task, tmp_path: Path) -> None:
+    if "bf16" in options.values() and torch.cuda.is_available():
+        pytest.skip("this machine trains in bf16")
+    arguments: dict[str, Any] = {"backbone": backbone, "task": task, "out": tmp_path / "m", "recipe": "plain"} | options
+    with pytest.raises(offramp.OfframpError, match=message):
+        offramp.train(**arguments, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ({"gama": "1"}, "romebert has no setting 'gama': it has gamma"),
+        ({"gamma": "much"}, "gamma is a number"),
+        ({"regularise": "perhaps"}, "regularise is true or false"),
+    ],
+)
+def test_wrong_recipe_settings(setting: dict[str, str], message: str) -> None:
+    with pytest.raises(offramp.OfframpError, match=message):
+        with_settings(published_recipe("romebert", "x", "bert"), {}, setting)
+
+
+def test_no_training_rows(backbone: Path, tmp_path: Path) -> None:
+    reviews_file(tmp_path / "dev.csv", 20)
+    task = offramp.task(dev=tmp_path / "dev.csv", labels=["bad", "good"], label="verdict")
+    with pytest.raises(offramp.OfframpError, match=r"no training rows here \(only dev\)"):
+        offramp.train(backbone, task, tmp_path / "model", "plain", quiet=True)
