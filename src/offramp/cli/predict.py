@@ -18,16 +18,28 @@ from offramp.cli.task_options import DataDir, PairColumn, TaskName, task_from_op
 from offramp.cli.task_options import TextColumn as TextOption
 from offramp.errors import Interrupted, OfframpError
 from offramp.interop import load
+from offramp.models import MultiExitModel
 from offramp.policies import Policy, policy_from_text
 from offramp.prediction.files import Writer, open_writer
-from offramp.prediction.inputs import LINES, Item, is_file_name, line_items, open_table, table_items
+from offramp.prediction.inputs import (
+    ANSWER,
+    LINES,
+    Item,
+    is_file_name,
+    kept_columns,
+    line_items,
+    open_table,
+    table_items,
+    takes_pairs,
+    text_item,
+)
 from offramp.prediction.predictor import Prediction, Predictor, Text
+from offramp.tasks.benchmarks import find_benchmark
 from offramp.tasks.labels import label_names
-from offramp.tasks.submission import write_submission
+from offramp.tasks.submission import submission_names, write_submission
 from offramp.tasks.task import Task
 
 ROWS_AT_A_TIME = 256
-ANSWER = ("label", "score", "exit_layer")
 
 EXAMPLES = """
 Examples:
@@ -59,7 +71,10 @@ def predict(
     text: TextOption = None,
     text_pair: PairColumn = None,
     pair: Annotated[str | None, typer.Option(help="The second text, where INPUT is a text.")] = None,
-    keep: Annotated[str | None, typer.Option(help="Columns of the input to write beside the answers: id,text.")] = None,
+    keep: Annotated[
+        str | None,
+        typer.Option(help="Columns of the input to write beside the answers: id,text. A label becomes input_label."),
+    ] = None,
     format: Annotated[
         str | None, typer.Option(help="Of standard input: lines (one text each; the default), jsonl, csv or tsv.")
     ] = None,
@@ -84,41 +99,62 @@ def predict(
         Predictor(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings)  # type: ignore[arg-type]
         for one in policies
     ]
+    columns = {"text": text, "text_pair": text_pair, "keep": keep}
     if submission is not None:
         if chosen is None or input is not None:
             raise OfframpError("upload files are of a task's test rows: give --task and --data-dir, and no input")
+        _refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format)
         _submit(predictors, chosen, split, submission, original_names)
         return
-    if chosen is not None:
-        raise OfframpError("--task is for upload files: say where to, with --submission FOLDER")
+    if chosen is not None or split is not None or original_names:
+        raise OfframpError("--task, --split and --original-names are for upload files: give --submission FOLDER, too")
     if input is None:
         raise OfframpError("nothing to answer: give a file, a text, or - for standard input")
     if len(predictors) > 1:
         raise OfframpError("one policy at a time: several are for ELUE's upload files")
-    kept = [column.strip() for column in keep.split(",")] if keep else []
-    predictor = predictors[0]
-    if input == "-" or is_file_name(input):
-        items = _items(predictor, input, format, text, text_pair, kept)
-        predictor.read_ahead = 1 if input == "-" else predictor.read_ahead  # whoever pipes may wait for answers
-        _answer_all(predictor, items, open_writer(out, (*kept, *ANSWER), overwrite), out)
-    else:
-        items = iter([((input, pair) if pair is not None else input, {"text": input})])
-        _answer_all(predictor, items, open_writer(out, ("text", *ANSWER), overwrite), out)
+    beside, items = _input(opened, input, format, pair, **columns)
+    if out is not None and out.exists() and Path(input).exists() and out.samefile(input):
+        raise OfframpError(f"{out} is the input: name another file for the answers")
+    if input == "-":
+        predictors[0].read_ahead = 1  # whoever pipes may wait for answers
+    _answer_all(predictors[0], items, open_writer(out, (*beside, *ANSWER), overwrite), out)
 
 
-def _items(
-    predictor: Predictor, input: str, format: str | None, text: str | None, pair: str | None, keep: list[str]
-) -> Iterator[Item]:
+def _input(
+    model: MultiExitModel,
+    input: str,
+    format: str | None,
+    pair: str | None,
+    text: str | None,
+    text_pair: str | None,
+    keep: str | None,
+) -> tuple[list[str], Iterator[Item]]:
+    """The columns that stand beside the answers, and what to answer."""
+    columns = {"text": text, "text_pair": text_pair, "keep": keep}
+    if input != "-" and not is_file_name(input):
+        _refuse(f"is for files, and {input!r} is none", **columns, format=format)
+        return ["text"], iter([text_item(model, input, pair)])
+    _refuse("is for a text given as an argument: a file's columns are named with --text and --text-pair", pair=pair)
     if input == "-" and format in (None, LINES):
-        return line_items(predictor.model)
-    return table_items(open_table(input, format), predictor.model, text, pair, keep)
+        _refuse("names a column: say --format csv, tsv or jsonl", **columns)
+        return [], line_items(model)
+    if input != "-":
+        _refuse("is of standard input: a file's format is told by its name", format=format)
+    names, beside = kept_columns(keep)
+    return beside, table_items(open_table(input, format), model, text, text_pair, names)
+
+
+def _refuse(why: str, **options: object) -> None:
+    """An option that would be ignored is a mistake."""
+    for name, value in options.items():
+        if value is not None:
+            raise OfframpError(f"--{name.replace('_', '-')} {why}")
 
 
 def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
-    written = 0
 
     def texts() -> Iterator[Text]:
         for item, kept in items:
@@ -131,16 +167,22 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
                 rows.append({**beside.popleft(), **_columns(prediction)})
                 if len(rows) >= ROWS_AT_A_TIME or not beside:
                     writer.write(rows)
-                    written += len(rows)
                     rows = []
-                    count(written)
+                    count(writer.written)
     except KeyboardInterrupt:
         where = f"{out} holds their answers" if out else "their answers were written"
-        raise Interrupted(f"stopped after {written:,} rows: {where}, whole lines only") from None
+        raise Interrupted(f"stopped after {writer.written:,} rows: {where}, whole lines only") from None
+    except OfframpError as error:
+        if not writer.written:
+            if out is not None:
+                out.unlink(missing_ok=True)  # or the next try would be told that it exists
+            raise
+        where = f"{out} holds the answers" if out else "answers were written"
+        raise OfframpError(f"{error}; {where} to the {writer.written:,} rows before") from error
     finally:
         writer.close()
     if out is not None:
-        typer.echo(f"{out}: {written:,} answers under {predictor.policy}", err=True)
+        typer.echo(f"{out}: {writer.written:,} answers under {predictor.policy}", err=True)
 
 
 def _columns(prediction: Prediction) -> dict[str, object]:
@@ -163,7 +205,7 @@ def _progress() -> Iterator[Callable[[int], None]]:
         started = time.monotonic()
 
         def count(rows: int) -> None:
-            progress.update(bar, completed=rows, speed=f"{rows / (time.monotonic() - started):,.0f} rows/s")
+            progress.update(bar, completed=rows, speed=f"{rows / (time.monotonic() - started + 1e-9):,.0f} rows/s")
 
         yield count
 
@@ -175,7 +217,12 @@ def _submit(predictors: list[Predictor], task: Task, split: str | None, folder: 
         raise OfframpError(f"{task.name} has no test split here: it has {', '.join(task.splits)}")
     if len(predictors) > 1 and task.name.startswith("glue/"):
         raise OfframpError("a GLUE upload is of one policy: give one")
+    wants_pairs = takes_pairs(predictors[0].model)
+    if wants_pairs is not None and wants_pairs != task.pair:
+        kinds = ("pairs of texts", "single texts") if wants_pairs else ("single texts", "pairs of texts")
+        raise OfframpError(f"the model was trained on {kinds[0]}, and {task.name} is of {kinds[1]}: give its own model")
     for name in splits:
+        _refuse_same_names(predictors, task, name, original_names)
         examples = task.split(name)
         texts: list[Text] = (
             list(zip(examples.texts, examples.pairs, strict=True)) if examples.pairs else list(examples.texts)
@@ -186,3 +233,12 @@ def _submit(predictors: list[Predictor], task: Task, split: str | None, folder: 
                 folder, task.name, name, answers, operating_point=str(predictor.policy), original_names=original_names
             )
             typer.echo(f"{', '.join(map(str, files))}: {len(texts):,} answers under {predictor.policy}", err=True)
+
+
+def _refuse_same_names(predictors: list[Predictor], task: Task, split: str, original_names: bool) -> None:
+    """Policies that differ in a sign only would write to one file."""
+    bench = find_benchmark(task.name)
+    names = [submission_names(bench, split, str(one.policy), original_names)[0] for one in predictors]
+    twice = [name for name in names if names.count(name) > 1]
+    if twice:
+        raise OfframpError(f"two policies would write {twice[0]}: give them one after another, to two folders")

@@ -14,7 +14,7 @@ import numpy as np
 from offramp.errors import OfframpError, one_line
 from offramp.evaluation.results import OperatingPoint
 
-SHIPPED = "reference/elasticbert.json"
+SHIPPED = "reference/minilm.json"
 
 
 @dataclass(frozen=True)

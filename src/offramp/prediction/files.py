@@ -3,82 +3,189 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
+import signal
 import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType, SimpleNamespace
 from typing import IO, Any
 
 from offramp.errors import OfframpError, needs
 
 Answers = Sequence[Mapping[str, Any]]
+ROW_GROUP = 16384
+"""Rows of Parquet written together: thousands of small groups would make a large file, and its table of contents
+would grow in memory."""
 
 
 class Writer(ABC):
-    """Writes rows, some at a time. What `write` has returned from is on its way to the disk, and whole."""
+    """Writes rows, some at a time. Ctrl-C waits for the end of a write: rows are counted, and stand there whole."""
+
+    def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str]) -> None:
+        self.stream = stream
+        self.name = name
+        self.columns = list(columns)
+        self.written = 0
+
+    def write(self, rows: Answers) -> None:
+        with uninterrupted(), self._naming_the_file():
+            self._write(rows)
+            self.written += len(rows)
+
+    def close(self) -> None:
+        with uninterrupted(), self._naming_the_file():
+            self._finish()
+            if self.name:
+                self.stream.close()
 
     @abstractmethod
-    def write(self, rows: Answers) -> None: ...
+    def _write(self, rows: Answers) -> None: ...
 
-    @abstractmethod
-    def close(self) -> None: ...
+    def _finish(self) -> None:
+        """Write what a format has at its end."""
+
+    @contextmanager
+    def _naming_the_file(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # whoever read our output has seen enough
+            raise
+        except OSError as error:
+            why = error.strerror or error
+            raise OfframpError(f"{self.name or 'standard output'} could not be written to its end ({why})") from error
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block is left; a second one does not."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is told of signals
+        yield
+        return
+    asked: list[int] = []
+
+    def remember(kind: int, frame: FrameType | None) -> None:
+        if asked:
+            asked.clear()
+            raise KeyboardInterrupt
+        asked.append(kind)
+
+    before = signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        if asked:
+            signal.raise_signal(signal.SIGINT)
 
 
 class LineWriter(Writer):
     """JSON lines, CSV or TSV. Unbuffered, and each write is whole lines: a kill between writes leaves whole lines."""
 
-    def __init__(self, stream: IO[bytes], format: str, columns: Sequence[str]) -> None:
-        self.stream = stream
+    def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str], format: str) -> None:
+        super().__init__(stream, name, columns)
         self.format = format
-        self.columns = list(columns)
+        self.size = 0
         if format != "jsonl":
-            self.stream.write(self._lines([self.columns]))
+            with self._naming_the_file():
+                self._put(self._lines([self.columns]))
 
-    def write(self, rows: Answers) -> None:
+    def _write(self, rows: Answers) -> None:
         if self.format == "jsonl":
-            text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-            self.stream.write(text.encode())
+            self._put("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows))
         else:
-            self.stream.write(self._lines([[row[column] for column in self.columns] for row in rows]))
-        self.stream.flush()
+            self._put(self._lines([[row[column] for column in self.columns] for row in rows]))
 
-    def _lines(self, rows: Sequence[Sequence[Any]]) -> bytes:
-        if self.format == "tsv":  # as GLUE's files: tabs part cells, and nothing is quoted
-            cells = ([" ".join(_cell(value).split()) for value in row] for row in rows)
-            return "".join("\t".join(row) + "\n" for row in cells).encode()
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([_cell(value) for value in row] for row in rows)
-        return text.getvalue().encode()
+    def _lines(self, rows: Sequence[Sequence[Any]]) -> str:
+        cells = [[_cell(value) for value in row] for row in rows]
+        if self.format == "tsv":  # as GLUE's files: tabs part cells, line ends rows, and nothing is quoted
+            return "".join("\t".join(cell.translate(NO_TSV) for cell in row) + "\n" for row in cells)
+        lines: list[str] = []
+        csv.writer(SimpleNamespace(write=lines.append)).writerows(cells)  # ends lines by \r\n, and so quotes either
+        return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
 
-    def close(self) -> None:
-        if self.stream is not sys.stdout.buffer:
-            self.stream.close()
+    def _put(self, text: str) -> None:
+        """All of it; where there is no room for all, none."""
+        data = text.encode("utf-8", "backslashreplace")  # half a surrogate pair, which JSON can escape, stays escaped
+        rest = memoryview(data)
+        try:
+            while rest:
+                rest = rest[self.stream.write(rest) :]
+            self.stream.flush()
+        except OSError:
+            if self.name:
+                self.stream.truncate(self.size)
+            raise
+        self.size += len(data)
+
+
+NO_TSV = str.maketrans("\t\r\n", "   ")
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (dict, list)):
+        return json.dumps(value, ensure_ascii=False, default=str)
     return "" if value is None else str(value)
 
 
 class ParquetWriter(Writer):
-    """A Parquet file, readable once it is closed; an interrupted run closes it, too."""
+    """A Parquet file, readable once it is closed; an interrupted run closes it, too.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    A column's kind is that of its first rows: text where they are of several kinds, or empty.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str]) -> None:
+        super().__init__(stream, name, columns)
         self.arrow = needs("pyarrow", "data")
         self.parquet = needs("pyarrow.parquet", "data")
+        self.kinds: dict[str, Any] = {"score": self.arrow.float64(), "exit_layer": self.arrow.int64()}
+        self.waiting: list[Any] = []
         self.file: Any = None
 
-    def write(self, rows: Answers) -> None:
-        table = self.arrow.Table.from_pylist(list(rows), schema=self.file.schema if self.file else None)
-        if self.file is None:
-            self.file = self.parquet.ParquetWriter(self.path, table.schema)
-        self.file.write_table(table)
+    def _write(self, rows: Answers) -> None:
+        arrays = [self._array(column, [row[column] for row in rows]) for column in self.columns]
+        self.waiting.append(self.arrow.Table.from_arrays(arrays, self.columns))
+        if sum(map(len, self.waiting)) >= ROW_GROUP:
+            self._write_group()
 
-    def close(self) -> None:
-        if self.file is not None:
-            self.file.close()
+    def _write_group(self) -> None:
+        group = self.arrow.concat_tables(self.waiting)
+        self.waiting = []
+        if self.file is None:
+            self.file = self.parquet.ParquetWriter(self.stream, group.schema)
+        self.file.write_table(group)
+
+    def _array(self, column: str, values: list[Any]) -> Any:
+        kind = self.kinds.get(column)
+        try:
+            array = self.arrow.array(values, kind)
+        except (self.arrow.ArrowException, ValueError, TypeError, OverflowError) as error:
+            if kind not in (None, self.arrow.string()):
+                raise OfframpError(
+                    f"{self.name}: {column!r} was {kind} at first, and then was not: write .jsonl or .csv"
+                ) from error
+            array = self._text(values)
+        if self.arrow.types.is_null(array.type):
+            array = self._text(values)
+        self.kinds[column] = array.type
+        return array
+
+    def _text(self, values: list[Any]) -> Any:
+        texts = [None if value is None else _cell(value) for value in values]
+        whole = [text and text.encode("utf-8", "backslashreplace").decode() for text in texts]
+        return self.arrow.array(whole, self.arrow.string())
+
+    def _finish(self) -> None:
+        if self.file is None:
+            self._write([])  # a file without rows has columns, too
+        if self.waiting:
+            self._write_group()
+        self.file.close()
 
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet")
@@ -91,19 +198,22 @@ def output_format(path: Path) -> str:
     return name
 
 
-def open_writer(path: Path | None, columns: Sequence[str], overwrite: bool = False, format: str = "jsonl") -> Writer:
-    """A writer for a file, by its name, or for standard output."""
+def open_writer(path: Path | None, columns: Sequence[str], overwrite: bool = False) -> Writer:
+    """A writer for a file, by its name, or of JSON lines for standard output."""
     if path is None:
-        if format == "parquet":
-            raise OfframpError("Parquet goes to a file: name one with --out")
-        return LineWriter(sys.stdout.buffer, format, columns)
+        return LineWriter(getattr(sys.stdout.buffer, "raw", sys.stdout.buffer), "", columns, "jsonl")
     format = output_format(path)
     if path.is_dir():
         raise OfframpError(f"{path} is a folder: name a file, such as {path / 'answers.jsonl'}")
     if path.exists() and not overwrite:
         raise OfframpError(f"{path} exists: name another file, or say --overwrite")
+    if format == "parquet":
+        needs("pyarrow.parquet", "data")  # or the old file would be gone before it is missed
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return ParquetWriter(path) if format == "parquet" else LineWriter(path.open("wb", buffering=0), format, columns)
+        stream = path.open("wb", buffering=0)
     except OSError as error:
         raise OfframpError(f"{path} cannot be written ({error.strerror})") from error
+    if format == "parquet":
+        return ParquetWriter(stream, str(path), columns)
+    return LineWriter(stream, str(path), columns, format)

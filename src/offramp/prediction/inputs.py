@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,6 +21,9 @@ from offramp.tasks.tables import Record, Table, read_stream, read_table, table_f
 Item = tuple[Text, dict[str, Any]]
 """A text or pair, and the columns that are to stand beside its answer."""
 
+ANSWER = ("label", "score", "exit_layer")
+"""The columns of an answer."""
+
 LINES = "lines"
 """A pipe of plain text: one text a line, the two of a pair parted by a tab."""
 
@@ -27,7 +31,7 @@ LINES = "lines"
 def is_file_name(text: str) -> bool:
     """Whether an argument names a file rather than being the text itself."""
     try:
-        if Path(text).exists():
+        if text.strip() and Path(text).exists():
             return True
         table_format(Path(text))
     except (OfframpError, OSError, ValueError):  # no suffix of ours, or no name that a file can have
@@ -53,14 +57,45 @@ def table_items(
 def _item(table: Table, record: Record, columns: Columns, keep: Sequence[str]) -> Item:
     first = text_cell(table, record, columns.text)
     texts = first if columns.pair is None else (first, text_cell(table, record, columns.pair))
-    return texts, {column: record.values.get(column) for column in keep}
+    return texts, {_beside(column): _kept(record.values.get(column)) for column in keep}
+
+
+def kept_columns(keep: str | None) -> tuple[list[str], list[str]]:
+    """The columns that `--keep` names, and what they are called beside the answers."""
+    names = list(dict.fromkeys(name.strip() for name in keep.split(","))) if keep else []
+    beside = [_beside(name) for name in names]
+    twice = [name for name in beside if beside.count(name) > 1]
+    if twice:
+        raise OfframpError(f"--keep {keep}: two columns would be called {twice[0]!r}: keep one of them")
+    return names, beside
+
+
+def _beside(column: str) -> str:
+    """A column's name in the output: one that is called as an answer is must not be taken for it."""
+    return f"input_{column}" if column in ANSWER else column
+
+
+def _kept(cell: Any) -> Any:
+    return None if isinstance(cell, float) and math.isnan(cell) else cell  # NaN: a missing cell, and no JSON
+
+
+def text_item(model: MultiExitModel, text: str, pair: str | None) -> Item:
+    """One text, or a pair, that is an argument itself."""
+    wants_pairs = takes_pairs(model)
+    if wants_pairs and pair is None:
+        raise OfframpError("the model answers pairs of texts: give the second text with --pair")
+    if wants_pairs is False and pair is not None:
+        raise OfframpError("the model answers single texts: leave --pair out")
+    if not text.strip() or (pair is not None and not pair.strip()):
+        raise OfframpError("the text is empty: expected some words, a file, or - for standard input")
+    return (text if pair is None else (text, pair)), {"text": text}
 
 
 def columns_of(table: Table, model: MultiExitModel, text: str | None, pair: str | None) -> Columns:
     trained = training_record(model).get("task", {})
     if text is None and trained.get("text") in table.columns:
         text, pair = trained["text"], pair or trained.get("text_pair")
-    columns = find_columns(table, text, pair, None, needs_label=False)
+    columns = find_columns(table, text, pair, label="", needs_label=False)  # whichever the label is, it is not needed
     wants_pairs = takes_pairs(model)
     if wants_pairs is not None and wants_pairs != (columns.pair is not None):
         raise OfframpError(
@@ -75,17 +110,18 @@ def line_items(model: MultiExitModel) -> Iterator[Item]:
     lines = Lines(sys.stdin.buffer, "standard input")
     pairs = takes_pairs(model)
     for line in lines:
-        cells = line.rstrip("\r\n").split("\t")
-        if pairs and len(cells) != 2:
-            raise lines.error("expected two texts with a tab between them")
-        if not cells[0].strip():
+        text = line.rstrip("\r\n")
+        cells = text.split("\t") if pairs else [text]
+        if not text.strip():
             raise lines.error("an empty line: expected a text")
-        yield (cells[0], cells[1]) if pairs else line.rstrip("\r\n"), {}
+        if pairs and (len(cells) != 2 or not all(cell.strip() for cell in cells)):
+            raise lines.error("expected two texts with a tab between them")
+        yield (cells[0], cells[1]) if pairs else text, {}
 
 
 def takes_pairs(model: MultiExitModel) -> bool | None:
     """Whether the model was trained on pairs; None where nobody knows."""
     trained = training_record(model).get("task", {})
     if "text" in trained:
-        return trained["text_pair"] is not None
+        return trained.get("text_pair") is not None
     return find_benchmark(trained["name"]).pair if trained.get("name") else None

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError, one_line
+from offramp.evaluation.run import find_device
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
@@ -85,15 +86,21 @@ class Predictor:
         self.encoder = text_encoder(self.model, max_length, tokenizer)
         self.batch_size = batch_size
         self.read_ahead = READ_AHEAD
-        self.device = choose_device(device)
+        self.device = find_device(device)
         self.label_names = list(label_names or output_names(self.model))
 
     def stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
         """Answers in the order of the texts; reads ahead a little, and holds no more than that."""
         self.model.to(device=self.device)  # type: ignore[call-arg]
         rest, first = iter(texts), 0
-        while window := list(islice(rest, self.batch_size * self.read_ahead)):
-            yield from self._window(self._encode(window), first)
+        while True:
+            window, wrong = read_some(rest, self.batch_size * self.read_ahead)
+            if window:
+                yield from self._window(self._encode(window), first)
+            if wrong is not None:
+                raise wrong
+            if not window:
+                return
             first += len(window)
 
     def _encode(self, texts: Sequence[Text]) -> list[Row]:
@@ -127,6 +134,17 @@ class Predictor:
         ]
 
 
+def read_some(texts: Iterator[Text], most: int) -> tuple[list[Text], OfframpError | None]:
+    """The next texts, and what is wrong with the one after them: those before it can be answered first."""
+    read: list[Text] = []
+    try:
+        for text in islice(texts, most):
+            read.append(text)
+    except OfframpError as error:
+        return read, error
+    return read, None
+
+
 def output_names(model: MultiExitModel) -> list[str]:
     """What the model calls its outputs, in their order."""
     return [name for _, name in sorted((model.config.id2label or {}).items())]
@@ -138,7 +156,8 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         return asked
     if isinstance(asked, str):
         return policy_from_text(asked)
-    return folder_policy(Path(model.name_or_path or "")) or Fixed(model.exits.layers[-1])
+    own = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
+    return own or Fixed(model.exits.layers[-1])
 
 
 def folder_policy(folder: Path) -> Policy | None:
@@ -151,15 +170,3 @@ def folder_policy(folder: Path) -> Policy | None:
         return policy_from_json(data["policy"] if isinstance(data.get("policy"), dict) else data)
     except (ValueError, AttributeError) as error:
         raise OfframpError(f"{path} holds no policy ({one_line(error)})") from error
-
-
-def choose_device(wanted: str) -> torch.device:
-    """`auto` is the GPU where there is one."""
-    if wanted == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(wanted)
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise OfframpError(f"device {wanted!r} cannot be used here ({one_line(error, 80)}): use cpu or auto") from error
-    return device
