@@ -259,6 +259,15 @@ def schedule(recipe: Recipe) -> Schedule:
     return found
 
 
+@pytest.mark.parametrize(("family", "heads"), [("albert", 1), ("bert", 3)])
+def test_elbert_on_albert_has_one_head(family: str, heads: int, task: Task, tmp_path: Path) -> None:
+    folder = backbone_folder(tmp_path / "backbone", family)
+    model = offramp.train(folder, task, tmp_path / "model", quick("elbert", epochs=1), quiet=True)
+    assert len(model.exits.classifiers) == heads
+    again = offramp.train(tmp_path / "model", task, tmp_path / "again", quick("elbert", epochs=1), quiet=True)
+    assert len(again.exits.classifiers) == heads  # a model that brings its exits keeps them
+
+
 WRONG: Sequence[tuple[dict[str, Any], str]] = [
     ({"recipe": "rombert"}, "unknown recipe 'rombert': use one of deebert"),
     ({"precision": "int8"}, "precision='int8': use 'auto'"),

@@ -20,7 +20,7 @@ from offramp.errors import Interrupted, OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import Policy, policy_from_text
-from offramp.prediction.files import Writer, open_writer
+from offramp.prediction.files import Writer, heeding_ctrl_c, open_writer
 from offramp.prediction.inputs import (
     ANSWER,
     LINES,
@@ -162,13 +162,14 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
             yield item
 
     try:
-        with _progress() as count:
+        with heeding_ctrl_c() as check, _progress() as count:
             for prediction in predictor.stream(texts()):
                 rows.append({**beside.popleft(), **_columns(prediction)})
                 if len(rows) >= ROWS_AT_A_TIME or not beside:
                     writer.write(rows)
                     rows = []
                     count(writer.written)
+                    check()
     except KeyboardInterrupt:
         where = f"{out} holds their answers" if out else "their answers were written"
         raise Interrupted(f"stopped after {writer.written:,} rows: {where}, whole lines only") from None

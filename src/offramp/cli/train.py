@@ -29,7 +29,7 @@ from offramp.recipes import REGISTRY
 from offramp.tasks import task as make_task
 from offramp.training.folder import RunFolder
 from offramp.training.plan import Plan, read_plan
-from offramp.training.published import backbone_family, published_recipe, recipe_to_json, with_settings
+from offramp.training.published import backbone_family, published_exits, published_recipe, recipe_to_json, with_settings
 
 EXAMPLES = """
 Examples:
@@ -96,7 +96,9 @@ def train(
     layers: Annotated[int | None, _model("Keep only the first so many layers of the backbone.")] = None,
     exit_layers: Annotated[str | None, _model("Layers to have exits, such as 3,6,12; default: all.")] = None,
     pooling: Annotated[str | None, _model("What new exits see: first, mean, max, or a sum such as first+mean.")] = None,
-    shared_head: Annotated[bool, _model("One head for all exits, as ELBERT has it.", "--shared-head")] = False,
+    shared_head: Annotated[
+        bool | None, _model("One head for all exits, as ELBERT has it on ALBERT.", "--shared-head/--own-heads")
+    ] = None,
     max_length: Annotated[int | None, _model("Cut texts to so many tokens (128).")] = None,
     seed: Annotated[int, _run("Of new weights, the order of the rows, and dropout.")] = 42,
     precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
@@ -145,7 +147,7 @@ def train(
             backbone,
             chosen.record,
             recipe_to_json(method),
-            load=_load_options(layers, exit_layers, pooling, shared_head),
+            load={**published_exits(recipe, backbone), **_load_options(layers, exit_layers, pooling, shared_head)},
             max_length=max_length,
             seed=seed,
             precision=precision,  # type: ignore[arg-type]
@@ -155,7 +157,8 @@ def train(
             eval_steps=eval_steps,
             save_steps=save_steps,
         )
-    from offramp.training.run import process_state, run  # the Trainer takes seconds to import: not before it is needed
+    from offramp.training.phase_run import process_state
+    from offramp.training.run import run  # the Trainer takes seconds to import: not before it is needed
 
     run(plan, chosen, folder, resume, overwrite, report_to or (), quiet)
     process = process_state()
@@ -175,13 +178,15 @@ def _settings(given: list[str]) -> dict[str, str]:
     return settings
 
 
-def _load_options(layers: int | None, exit_layers: str | None, pooling: str | None, shared: bool) -> dict[str, Any]:
+def _load_options(
+    layers: int | None, exit_layers: str | None, pooling: str | None, shared: bool | None
+) -> dict[str, Any]:
     options: dict[str, Any] = {"layers": layers, "pooling": pooling}
     if exit_layers is not None:
         try:
             options["exit_layers"] = [int(layer) for layer in exit_layers.split(",")]
         except ValueError as error:
             raise OfframpError(f"--exit-layers {exit_layers}: write layers, such as 3,6,12") from error
-    if shared:
-        options |= {"poolers": 1, "classifiers": 1}
-    return {name: value for name, value in options.items() if value is not None}
+    chosen = {name: value for name, value in options.items() if value is not None}
+    heads = 1 if shared else None  # None: each exit its own
+    return chosen if shared is None else {**chosen, "poolers": heads, "classifiers": heads}

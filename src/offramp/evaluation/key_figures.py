@@ -6,13 +6,15 @@ import math
 from collections.abc import Iterable
 
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results
+from offramp.evaluation.sweep import pareto
 
 AGREEMENT = "agreement"
 """Stands in for the score where there are no labels."""
-PERCENTAGES = ("accuracy", "f1", "accuracy_f1", AGREEMENT)
+PERCENTAGES = ("accuracy", "f1", "macro_f1", "accuracy_f1", AGREEMENT)
 """Metrics that are shares of something; correlations are shown times 100, without a percent sign."""
 TITLES = {
     "f1": "F1",
+    "macro_f1": "macro F1",
     "matthews": "Matthews correlation",
     "pearson": "Pearson correlation",
     "spearman": "Spearman correlation",
@@ -47,13 +49,8 @@ def all_points(results: Results) -> list[OperatingPoint]:
 
 
 def front(points: Iterable[OperatingPoint], metric: str) -> list[OperatingPoint]:
-    """The points that no other beats in both score and cost, cheapest first."""
-    scored = [point for point in points if not math.isnan(value(point, metric))]
-    best: list[OperatingPoint] = []
-    for point in sorted(scored, key=lambda one: (one.cost, -value(one, metric))):
-        if not best or value(point, metric) > value(best[-1], metric):
-            best.append(point)
-    return best
+    """The Pareto front by a metric, of the points that have it."""
+    return pareto((point for point in points if not math.isnan(value(point, metric))), lambda one: value(one, metric))
 
 
 def cheapest_within(results: Results, metric: str, loss: float = POINT) -> OperatingPoint | None:

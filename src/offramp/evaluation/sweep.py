@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from offramp.evaluation.results import ExitScore, OperatingPoint
 
@@ -12,11 +12,11 @@ def quality(point: OperatingPoint | ExitScore) -> float:
     return next(iter(point.scores.values()), point.agreement)
 
 
-def pareto(points: Iterable[OperatingPoint]) -> list[OperatingPoint]:
+def pareto(points: Iterable[OperatingPoint], by: Callable[[OperatingPoint], float] = quality) -> list[OperatingPoint]:
     """The points that no other beats in both score and cost, cheapest first; of equal points the first one."""
     front: list[OperatingPoint] = []
-    for point in sorted(points, key=lambda point: (point.cost, -quality(point))):
-        if not front or quality(point) > quality(front[-1]):
+    for point in sorted(points, key=lambda point: (point.cost, -by(point))):
+        if not front or by(point) > by(front[-1]):
             front.append(point)
     return front
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -62,9 +62,6 @@ class Writer(ABC):
 @contextmanager
 def uninterrupted() -> Iterator[None]:
     """Ctrl-C waits until the block is left; a second one does not."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread is told of signals
-        yield
-        return
     asked: list[int] = []
 
     def remember(kind: int, frame: FrameType | None) -> None:
@@ -73,13 +70,45 @@ def uninterrupted() -> Iterator[None]:
             raise KeyboardInterrupt
         asked.append(kind)
 
-    before = signal.signal(signal.SIGINT, remember)
+    try:
+        with on_ctrl_c(remember):
+            yield
+    finally:
+        if asked:
+            signal.raise_signal(signal.SIGINT)
+
+
+@contextmanager
+def heeding_ctrl_c() -> Iterator[Callable[[], None]]:
+    """Ctrl-C raises KeyboardInterrupt as ever; and so does the function given, where Python dropped that one.
+
+    It does so with whatever is raised in a destructor, and one may be running at any time.
+    """
+    asked: list[int] = []
+
+    def stop(kind: int, frame: FrameType | None) -> None:
+        asked.append(kind)
+        raise KeyboardInterrupt
+
+    def check() -> None:
+        if asked:
+            raise KeyboardInterrupt
+
+    with on_ctrl_c(stop):
+        yield check
+
+
+@contextmanager
+def on_ctrl_c(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """A handler for a while; in the main thread, which alone is told of signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-        if asked:
-            signal.raise_signal(signal.SIGINT)
 
 
 class LineWriter(Writer):

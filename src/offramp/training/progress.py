@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainingArguments
@@ -84,6 +85,10 @@ class StopGently(TrainerCallback):
         self.asked = True
 
     def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        if args.world_size > 1:  # all stop after the same step, or those that go on wait for ever
+            asked = torch.tensor(int(self.asked), device=args.device)
+            torch.distributed.all_reduce(asked)
+            self.asked = bool(asked)
         if self.asked:
             control.should_save = True
             control.should_training_stop = True

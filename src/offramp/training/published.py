@@ -33,16 +33,29 @@ def published_recipe(name: str, task: str, family: str) -> Recipe:
     return dataclasses.replace(recipe, **changes)
 
 
+def published_exits(recipe: str, backbone: str | Path) -> dict[str, int]:
+    """How new exits are made, as options of `offramp.load`: ELBERT has one head for all exits of an ALBERT."""
+    config = backbone_config(backbone)
+    brings_exits = "backbone_config" in config or "num_exit_layers" in config
+    shared = recipe == "elbert" and config.get("model_type") == "albert" and not brings_exits
+    return {"poolers": 1, "classifiers": 1} if shared else {}
+
+
 def backbone_family(backbone: str | Path) -> str:
     """`bert`, `roberta` … of a folder or hub name; `bert` where it cannot be told before loading."""
+    config = backbone_config(backbone)
+    return str(config.get("backbone_config", config).get("model_type", "bert"))
+
+
+def backbone_config(backbone: str | Path) -> dict[str, Any]:
+    """The configuration of a folder or hub name; empty where only loading can tell."""
     path = Path(backbone) / CONFIG
     if path.is_file():
-        config = read_json(path)
-        return str(config.get("backbone_config", config).get("model_type", "bert"))
+        return read_json(path)
     try:
-        return str(AutoConfig.from_pretrained(str(backbone)).model_type)
-    except (OSError, ValueError):  # no such name, or a kind of model that only we know: loading it will tell
-        return "bert"
+        return dict(AutoConfig.from_pretrained(str(backbone)).to_dict())
+    except (OSError, ValueError):  # no such name, or a kind of model that only we know
+        return {}
 
 
 def schedule_of(recipe: Recipe) -> Schedule:

@@ -1,0 +1,399 @@
+"""`offramp predict`, as a user types it: a text, a file, a pipe."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import offramp
+from offramp.models import MultiExitModel
+from offramp.prediction import predict
+from offramp.tasks.tables import read_table
+from tests.cli.conftest import Result
+from tests.generated import reviews
+from tests.prediction.models import model_folder
+
+Run = Callable[..., Result]
+SINGLE = {"name": "reviews", "text": "review", "text_pair": None}
+PAIRS = {"name": "pairs", "text": "premise", "text_pair": "hypothesis"}
+TEXTS = [text for text, _ in reviews(300)]
+POLICY = "entropy(0.4)"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    place = tmp_path_factory.mktemp("models")
+    return {
+        "single": model_folder(place / "single", trained=SINGLE),
+        "pairs": model_folder(place / "pairs", trained=PAIRS),
+        "untold": model_folder(place / "untold"),
+        "number": model_folder(place / "number", ()),
+    }
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([("id", "review", "label"), *((i, text, "?") for i, text in enumerate(TEXTS))])
+    return path
+
+
+def answers(model: Path, texts: list[Any], policy: str = POLICY) -> list[dict[str, Any]]:
+    return [
+        {"label": one.label, "score": one.score and round(one.score, 6), "exit_layer": one.exit_layer}
+        for one in predict(model, texts, policy)
+    ]
+
+
+def same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> bool:
+    """Other batches may round the last digit otherwise."""
+    numbers = [{**row, "score": pytest.approx(row["score"], abs=1e-5)} for row in expected]
+    return [{name: row[name] for name in ("label", "score", "exit_layer")} for row in found] == numbers
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.out.splitlines()]
+
+
+def test_a_text(run: Run, models: dict[str, Path]) -> None:
+    done = run("predict", models["single"], "a good film", "--policy", POLICY)
+    assert done.status == 0, done.err
+    assert same(lines(done), answers(models["single"], ["a good film"]))
+    assert lines(done)[0]["text"] == "a good film"
+
+
+@pytest.mark.parametrize("model", ["pairs", "untold"])
+def test_a_pair(run: Run, models: dict[str, Path], model: str) -> None:
+    done = run("predict", models[model], "a good film", "--pair", "it is bad", "--policy", "fixed(2)")
+    assert done.status == 0, done.err
+    assert same(lines(done), answers(models[model], [("a good film", "it is bad")], "fixed(2)"))
+
+
+def test_a_number(run: Run, models: dict[str, Path]) -> None:
+    [answer] = lines(run("predict", models["number"], "a good film"))
+    assert isinstance(answer["label"], float)
+    assert answer["score"] is None
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tsv", "parquet"])
+def test_a_file(run: Run, models: dict[str, Path], rows: Path, format: str, tmp_path: Path) -> None:
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    out = tmp_path / f"answers.{format}"
+    done = run("predict", models["single"], rows, "--out", out, "--policy", POLICY, "--keep", "id, label,id")
+    assert done.status == 0, done.err
+    assert f"{out}: 300 answers under {POLICY}" in done.err
+    table = read_table(out)
+    assert set(table.columns) == {"id", "input_label", "label", "score", "exit_layer"}
+    found = [record.values for record in table]
+    assert [row["id"] for row in found] == [str(i) for i in range(300)]
+    assert {row["input_label"] for row in found} == {"?"}
+    typed = [{**row, "score": float(row["score"]), "exit_layer": int(row["exit_layer"])} for row in found]
+    assert same(typed, answers(models["single"], TEXTS))
+
+
+def test_columns(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    """Those the model was trained on, those named, or those found by name, whatever else looks like a label."""
+    path = tmp_path / "rows.jsonl"
+    row = {"hypothesis": "it is bad", "premise": "a good film", "label": 1, "score": 0.5, "other": "the plot"}
+    path.write_text(json.dumps(row) + "\n")
+    expected = answers(models["pairs"], [("a good film", "it is bad")], "fixed(5)")
+    for model, options in {
+        "pairs": (),
+        "untold": (),
+        "single": ("--text", "other"),
+    }.items():
+        done = run("predict", models[model], path, *options)
+        assert done.status == 0, done.err
+        if not options:
+            assert same(lines(done), expected)
+    assert same(
+        lines(run("predict", models["pairs"], path, "--text", "premise", "--text-pair", "hypothesis")), expected
+    )
+
+
+def pipe(monkeypatch: pytest.MonkeyPatch, text: str | bytes) -> None:
+    data = text if isinstance(text, bytes) else text.encode()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+PIPES = {
+    "lines": ("", "a good film\nit is, bad\n"),
+    "lines by name": ("lines", "a good film\r\nit is, bad"),
+    "jsonl": ("jsonl", '{"review": "a good film"}\n{"review": "it is, bad"}\n'),
+    "csv": ("csv", 'id,review\n1,a good film\n2,"it is, bad"\n'),
+    "tsv": ("tsv", "id\treview\n1\ta good film\n2\tit is, bad\n"),
+}
+
+
+@pytest.mark.parametrize(("format", "text"), PIPES.values(), ids=PIPES.keys())
+def test_a_pipe(run: Run, models: dict[str, Path], format: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, text)
+    done = run("predict", models["single"], "-", *(["--format", format] if format else []), "--policy", POLICY)
+    assert done.status == 0, done.err
+    assert same(lines(done), answers(models["single"], ["a good film", "it is, bad"]))
+
+
+def test_a_pipe_of_pairs(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, "a good film\tit is bad\n")
+    done = run("predict", models["pairs"], "-")
+    assert same(lines(done), answers(models["pairs"], [("a good film", "it is bad")], "fixed(5)"))
+
+
+def test_a_pipe_is_answered_batch_by_batch(
+    run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever feeds the pipe sees the answers to a batch before giving the next."""
+    seen = []
+
+    class Slow(io.RawIOBase):
+        def readable(self) -> bool:
+            return True
+
+        def readline(self, size: int | None = -1) -> bytes:
+            seen.append(len(capsys.readouterr().out.splitlines()))
+            return b"a film\n" if len(seen) <= 6 else b""
+
+    monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Slow()}))
+    run("predict", models["single"], "-", "--batch-size", "2")
+    assert seen == [0, 0, 2, 0, 2, 0, 2]
+
+
+def test_an_empty_pipe(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe(monkeypatch, "")
+    assert run("predict", models["single"], "-") == Result(0, "", "")
+    pipe(monkeypatch, "")
+    refused = run("predict", models["single"], "-", "--format", "csv")
+    assert (refused.status, refused.err) == (2, "error: standard input is empty\n")
+
+
+WRONG_PIPES = [
+    ("single", "", "a film\n\nthe plot\n", "standard input:2: an empty line: expected a text"),
+    ("single", "", "a film\n \t\n", "standard input:2: an empty line: expected a text"),
+    ("single", "", b"a film\n\xff\n", "standard input:2: not UTF-8"),
+    ("pairs", "", "a film\tthe plot\na film\n", "standard input:2: expected two texts with a tab between them"),
+    ("pairs", "", "a film\tthe plot\na\tb\tc\n", "standard input:2: expected two texts with a tab between them"),
+    ("pairs", "", "a film\tthe plot\na film\t\n", "standard input:2: expected two texts with a tab between them"),
+    ("single", "jsonl", '{"review": "a"}\n{"review": \n', "standard input:2: not JSON"),
+    ("single", "jsonl", '{"review": "a"}\n{"reviw": "b"}\n', "standard input:2: 'review' is empty"),
+    ("single", "csv", 'review,id\na,1\n"b\n', "standard input:3: a quoted field that does not end"),
+]
+
+
+@pytest.mark.parametrize(("model", "format", "text", "message"), WRONG_PIPES)
+def test_wrong_lines_in_a_pipe(
+    run: Run,
+    models: dict[str, Path],
+    model: str,
+    format: str,
+    text: str | bytes,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe(monkeypatch, text)
+    refused = run("predict", models[model], "-", *(["--format", format] if format else []))
+    assert refused.status == 2
+    assert refused.err.startswith(f"error: {message}")
+    assert refused.err.endswith("; answers were written to the 1 rows before\n")
+    assert len(lines(refused)) == 1
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tsv", "parquet"])
+def test_a_wrong_row_in_the_middle(run: Run, models: dict[str, Path], rows: Path, format: str) -> None:
+    """The answers to the rows before it are there, all of them, as whole lines."""
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    text = rows.read_text().splitlines()
+    text[280] = "cut short"
+    rows.write_text("\n".join(text) + "\n")
+    out = rows.with_name(f"answers.{format}")
+    refused = run("predict", models["single"], rows, "--out", out, "--policy", POLICY, "--batch-size", 4)
+    assert refused.status == 2
+    assert refused.err.startswith(f"error: {rows}:281: row cut short, 1 of 3 cells: expected 'id', 'review', 'label'")
+    assert refused.err.endswith(f"; {out} holds the answers to the 279 rows before\n")
+    assert refused.err.count("\n") == 1
+    found = [record.values for record in read_table(out)]
+    typed = [{**row, "score": float(row["score"]), "exit_layer": int(row["exit_layer"])} for row in found]
+    assert same(typed, answers(models["single"], TEXTS[:279]))
+
+
+def test_a_wrong_first_row_leaves_no_file(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("review\n \n")
+    refused = run("predict", models["single"], tmp_path / "rows.csv", "--out", tmp_path / "a.csv")
+    assert (refused.status, refused.err) == (
+        2,
+        f"error: {tmp_path / 'rows.csv'}:2: 'review' is empty: expected a text\n",
+    )
+    assert not (tmp_path / "a.csv").exists()
+
+
+@pytest.mark.parametrize("format", ["jsonl", "csv", "tsv", "parquet", ""])
+def test_ctrl_c(run: Run, models: dict[str, Path], rows: Path, format: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if format == "parquet":
+        pytest.importorskip("pyarrow")
+    out = rows.with_name(f"answers.{format}") if format else None
+    answer, calls = MultiExitModel.answer, []
+
+    def stopping(self: MultiExitModel, *arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 70:
+            raise KeyboardInterrupt
+        return answer(self, *arguments, **named)
+
+    options = ["--out", out] if out else []
+    with monkeypatch.context() as patch:
+        patch.setattr(MultiExitModel, "answer", stopping)
+        stopped = run("predict", models["single"], rows, *options, "--policy", POLICY, "--batch-size", 4)
+    assert stopped.status == 130
+    where = f"{out} holds their answers" if out else "their answers were written"
+    assert stopped.err == f"stopped after 256 rows: {where}, whole lines only\n"
+    found = [record.values for record in read_table(out)] if out else lines(stopped)
+    typed = [{**row, "score": float(row["score"]), "exit_layer": int(row["exit_layer"])} for row in found]
+    assert same(typed, answers(models["single"], TEXTS[:256]))
+
+
+def test_a_ctrl_c_that_python_drops(
+    run: Run, models: dict[str, Path], rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception in a destructor comes to nothing, and the signal may arrive there."""
+
+    class Dying:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGINT)
+
+    answer, calls = MultiExitModel.answer, []
+
+    def dropping(self: MultiExitModel, *arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            Dying()
+        return answer(self, *arguments, **named)
+
+    monkeypatch.setattr(MultiExitModel, "answer", dropping)
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+    stopped = run("predict", models["single"], rows, "--out", tmp_path / "a.jsonl", "--batch-size", 4)
+    assert (stopped.status, len(calls)) == (130, 32)
+    assert stopped.err.startswith("stopped after 128 rows")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "offramp", "predict", *map(str, arguments)]
+
+
+def many_rows(path: Path) -> Path:
+    path.write_text("review\n" + "a good film\n" * 200_000)
+    return path
+
+
+def test_a_signal_to_a_real_process(models: dict[str, Path], tmp_path: Path) -> None:
+    data, out = many_rows(tmp_path / "rows.csv"), tmp_path / "answers.csv"
+    with subprocess.Popen(command(models["single"], data, "--out", out), stderr=subprocess.PIPE, text=True) as running:
+        for _ in range(600):
+            if out.is_file() and out.stat().st_size > 1000:
+                break
+            time.sleep(0.05)
+        running.send_signal(signal.SIGINT)
+        err = running.communicate()[1]
+    assert running.returncode == 130, err
+    told = re.search(rf"stopped after ([\d,]+) rows: {re.escape(str(out))} holds their answers, .*\n$", err)
+    assert told, err
+    assert out.read_bytes().endswith(b"\n")
+    assert len(list(read_table(out))) == int(told[1].replace(",", "")) > 0
+
+
+def test_a_reader_that_has_seen_enough(models: dict[str, Path], tmp_path: Path) -> None:
+    data = many_rows(tmp_path / "rows.csv")
+    with subprocess.Popen(command(models["single"], data), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        first = running.stdout.readline()
+        running.stdout.close()
+        err = running.stderr.read()
+    assert json.loads(first)["label"] in ("bad", "good")
+    assert err == b""
+
+
+def test_the_folders_own_policy(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
+    folder = model_folder(tmp_path / "model")
+    assert lines(run("predict", folder, "a film"))[0]["exit_layer"] == 5
+    (folder / "policy.json").write_text('{"policy": "fixed", "layer": 3}')
+    assert lines(run("predict", folder, "a film"))[0]["exit_layer"] == 3
+    (folder / "policy.json").write_text("{")
+    refused = run("predict", folder, "a film")
+    assert refused.status == 2
+    assert refused.err.startswith(f"error: {folder / 'policy.json'} holds no policy")
+
+
+def test_overwriting(run: Run, models: dict[str, Path], rows: Path, tmp_path: Path) -> None:
+    out = tmp_path / "answers.csv"
+    out.write_text("the old one")
+    refused = run("predict", models["single"], rows, "--out", out)
+    assert (refused.status, out.read_text()) == (2, "the old one")
+    assert run("predict", models["single"], rows, "--out", out, "--overwrite").status == 0
+    assert len(list(read_table(out))) == 300
+    before = rows.read_bytes()
+    refused = run("predict", models["single"], rows, "--out", rows, "--overwrite")
+    assert refused.err == f"error: {rows} is the input: name another file for the answers\n"
+    assert rows.read_bytes() == before
+
+
+WRONG = [
+    (("{single}",), "nothing to answer: give a file, a text, or - for standard input"),
+    (("{single}", ""), "the text is empty"),
+    (("{single}", "   "), "the text is empty"),
+    (("{single}", "a film", "--pair", "the plot"), "the model answers single texts: leave --pair out"),
+    (("{pairs}", "a film"), "the model answers pairs of texts: give the second text with --pair"),
+    (("{pairs}", "a film", "--pair", " "), "the text is empty"),
+    (("{single}", "missing.csv"), "missing.csv does not exist"),
+    (("{single}", "{rows}", "--pair", "x"), "--pair is for a text given as an argument"),
+    (("{single}", "{rows}", "--format", "csv"), "--format is of standard input"),
+    (("{single}", "{rows}", "--text", "reviews"), "there is no column 'reviews'"),
+    (("{single}", "{rows}", "--keep", "idd"), "there is no column 'idd'"),
+    (
+        ("{single}", "{rows}", "--text", "id", "--text-pair", "review"),
+        "the model answers single texts: name the column",
+    ),
+    (("{pairs}", "{rows}"), "the model answers pairs of texts: name the columns with --text and --text-pair"),
+    (("{single}", "{rows}", "--out", "answers.xlsx"), "answers.xlsx: answers are written as"),
+    (("{single}", "a film", "--keep", "id"), "--keep is for files, and 'a film' is none"),
+    (("{single}", "-", "--keep", "id"), "--keep names a column: say --format csv, tsv or jsonl"),
+    (("{single}", "-", "--format", "xml"), "format 'xml': expected one of"),
+    (("{single}", "a film", "--policy", "entropie(1)"), "unknown policy 'entropie'"),
+    (("{single}", "a film", "--policy", "fixed(9)"), "no exit there"),
+    (("{single}", "a film", "--policy", "fixed(1)", "--policy", "fixed(2)"), "one policy at a time"),
+    (("{single}", "a film", "--device", "abacus"), "device 'abacus'"),
+    (("{single}", "a film", "--max-length", "4"), "max length 4: the model takes 8 to 40 tokens"),
+    (("{single}", "a film", "--split", "test"), "are for upload files: give --submission FOLDER, too"),
+    (("{single}/nothing", "a film"), "nothing"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG)
+def test_bad_input(
+    run: Run, models: dict[str, Path], rows: Path, arguments: tuple[str, ...], message: str, monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(rows.parent)
+    refused = run("predict", *(argument.format(rows=rows, **models) for argument in arguments))
+    assert refused.status == 2, refused.err
+    assert refused.err.startswith("error: ")
+    assert message in refused.err
+    assert refused.err.count("\n") == 1
+    assert [path.name for path in rows.parent.iterdir()] == ["rows.csv"]
+
+
+def test_in_python(models: dict[str, Path]) -> None:
+    answer = offramp.predict(models["single"], ["a good film"], "fixed(2)")
+    assert answer == predict(offramp.load(models["single"]), ["a good film"], "fixed(2)")
