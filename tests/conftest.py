@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.command_line import run
+
+__all__ = ["run"]  # fixtures for every folder
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(

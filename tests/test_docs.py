@@ -17,7 +17,7 @@ import offramp
 from offramp.policies import REGISTRY as POLICIES
 from offramp.recipes import REGISTRY as RECIPES
 from offramp.recipes import Plain, Schedule
-from tests.cli.conftest import Result, run  # noqa: F401
+from tests.command_line import Result
 from tests.generated import backbone_folder, reviews_file
 from tests.policies import matrix as policies
 from tests.policies.test_matrix import test_extreme_logits_give_a_decision as check_policy

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.evaluation.sample_results import sample_results
 
 

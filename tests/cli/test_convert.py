@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 import offramp
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.tiny import tiny_batch
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"

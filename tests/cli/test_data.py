@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.tasks import hub_stand_in
 
 datasets = pytest.importorskip("datasets")

@@ -15,7 +15,7 @@ import torch
 import offramp
 from offramp.evaluation import Results, Trace, evaluate
 from offramp.tasks import own_task
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.generated import WORDS, reviews, reviews_file
 from tests.tiny import tiny_model
 

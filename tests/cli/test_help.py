@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from offramp.cli.app import app
-from tests.cli.conftest import Result
+from tests.command_line import Result
 
 Run = Callable[..., Result]
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]

@@ -20,7 +20,7 @@ import offramp
 from offramp.models import MultiExitModel
 from offramp.prediction import predict
 from offramp.tasks.tables import read_table
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.generated import reviews
 from tests.prediction.models import model_folder
 

@@ -9,7 +9,7 @@ import pytest
 
 import offramp
 from offramp.tasks.benchmarks import BENCHMARKS, NLI, Benchmark, find_benchmark
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.generated import reviews
 from tests.prediction.models import constant_model, model_folder
 

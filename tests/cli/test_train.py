@@ -11,7 +11,7 @@ import pytest
 
 import offramp
 from offramp.tasks.benchmarks import find_benchmark
-from tests.cli.conftest import Result
+from tests.command_line import Result
 from tests.generated import backbone_folder, reviews_file
 
 Run = Callable[..., Result]
@@ -171,7 +171,6 @@ def test_bad_input(
     check_refused(run, backbone, data, wrong_files, arguments, message)
 
 
-@pytest.mark.xfail(strict=True, reason="the plan is written before rows, backbone and reporters are looked at")
 @pytest.mark.parametrize(("arguments", "message"), FOUND_LATE, ids=[" ".join(one[-2:]) for one, _ in FOUND_LATE])
 def test_bad_input_found_late(
     run: Run, backbone: Path, data: Path, wrong_files: Path, arguments: tuple[str, ...], message: str

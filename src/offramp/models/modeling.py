@@ -171,12 +171,13 @@ class MultiExitModel(MultiExitPreTrainedModel):
         samples: Tensor | None = None,
     ) -> Answer:
         """Answer a batch under a policy: each row leaves at its own layer, and no later layer is computed for it."""
-        training = self.training
+        if not self.training:
+            return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
         self.eval()  # dropout would make answers, and exits, a matter of chance
         try:
             return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
         finally:
-            self.train(training)
+            self.train()
 
     def asked(self, setting: str, here: bool | None) -> bool:
         """An option as given in this call or, where it was not, in the configuration."""

@@ -64,17 +64,14 @@ class TextEncoder:
 def pad_rows(rows: Sequence[Row], pad_id: int) -> dict[str, Tensor]:
     """`input_ids`, `attention_mask` and, where the rows have them, `token_type_ids`, all (B, longest row)."""
     longest = max(map(len, rows), default=0)
-    ids = torch.full((len(rows), longest), pad_id)
-    mask = torch.zeros((len(rows), longest), dtype=torch.long)
-    types = torch.zeros((len(rows), longest), dtype=torch.long)
-    for i, row in enumerate(rows):
-        ids[i, : len(row)] = torch.tensor(row.input_ids)
-        mask[i, : len(row)] = 1
-        if row.token_type_ids is not None:
-            types[i, : len(row)] = torch.tensor(row.token_type_ids)
-    batch = {"input_ids": ids, "attention_mask": mask}
+    shape = (len(rows), longest)
+    gaps = [longest - len(row) for row in rows]
+    ids = [row.input_ids + [pad_id] * gap for row, gap in zip(rows, gaps, strict=True)]
+    mask = [[1] * (longest - gap) + [0] * gap for gap in gaps]
+    batch = {"input_ids": torch.tensor(ids).view(shape), "attention_mask": torch.tensor(mask).view(shape)}
     if rows and rows[0].token_type_ids is not None:
-        batch["token_type_ids"] = types
+        types = [(row.token_type_ids or []) + [0] * gap for row, gap in zip(rows, gaps, strict=True)]
+        batch["token_type_ids"] = torch.tensor(types).view(shape)
     return batch
 
 

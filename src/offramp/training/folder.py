@@ -51,8 +51,8 @@ class RunFolder:
     def phase(self, name: str) -> Path:
         return self.work / name
 
-    def open(self, plan: Plan, resume: bool, overwrite: bool) -> None:
-        """Refuse what would lose something; else write the plan down."""
+    def check(self, plan: Plan, resume: bool, overwrite: bool) -> None:
+        """Refuse what would lose something."""
         if self.path.exists() and not self.path.is_dir():
             raise OfframpError(f"{self.path} is a file: name a folder")
         if resume:
@@ -62,6 +62,9 @@ class RunFolder:
             return
         if self.path.exists() and any(self.path.iterdir()):
             self._refuse_to_lose(overwrite)
+
+    def begin(self, plan: Plan) -> None:
+        """Drop what an earlier run left, and write the plan down."""
         shutil.rmtree(self.work, ignore_errors=True)
         try:
             write_json(self.plan, plan.to_json())

@@ -14,15 +14,17 @@ import torch
 import transformers
 from accelerate import PartialState
 from rich.console import Console
+from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from offramp import __version__
+from offramp.errors import OfframpError, one_line
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.recipes import Recipe
 from offramp.tasks.task import Task
 from offramp.training.folder import RunFolder
 from offramp.training.material import prepare
-from offramp.training.phase_run import PhaseRun, process_state
+from offramp.training.phase_run import PhaseRun, choose_precision, process_state
 from offramp.training.plan import Plan
 from offramp.training.progress import without_bars
 from offramp.training.published import (
@@ -84,14 +86,20 @@ def run(
     console = Console(stderr=True, quiet=quiet or not process.is_main_process, soft_wrap=True, highlight=False)
     if resume and folder.is_finished:
         return load(folder.path)
+    check_reporters(report_to)
+    choose_precision(plan.precision)
     if process.is_main_process:
-        folder.open(plan, resume, overwrite)
+        folder.check(plan, resume, overwrite)
     process.wait_for_everyone()
     with warnings_of_one_process(process):
         material = prepare(plan, task)
     recipe = recipe_from_json(plan.recipe)
     recipe.prepare(material.model)
-    for number, phase in enumerate(recipe.phases(material.model), start=1):
+    phases = recipe.phases(material.model)
+    if process.is_main_process and not resume:  # now that all that can be wrong with the input was looked at
+        folder.begin(plan)
+    process.wait_for_everyone()
+    for number, phase in enumerate(phases, start=1):
         PhaseRun(plan, material, folder, phase, number, tuple(report_to), console).carry_out()
         process.wait_for_everyone()
     if process.is_main_process:
@@ -102,6 +110,18 @@ def run(
     model.eval()
     model.name_or_path = str(folder.path)
     return model
+
+
+def check_reporters(names: Sequence[str]) -> None:
+    """Refuse a reporter that nobody knows, or whose library is not here."""
+    for name in names:
+        if name in ("all", "none"):
+            continue
+        try:
+            [reporter] = get_reporting_integration_callbacks([name])
+            reporter()
+        except (ValueError, RuntimeError, ImportError) as error:
+            raise OfframpError(f"--report-to {name}: {one_line(error)}") from error
 
 
 @contextmanager
