@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -112,9 +113,67 @@ def test_own_file_is_evaluated_whole_in_the_models_label_order(run: Run, folder:
     data = reviews_file(tmp_path / "new.csv", rows=30, seed=5)
     done = run("evaluate", folder, "--data", data, *COLUMNS, "--no-report")
     assert done.status == 0, done.err
-    trace = Trace.load(folder / "evaluation" / "new" / "trace.npz")
+    trace = Trace.load(folder / "evaluation" / "file-new" / "trace.npz")
     assert trace.label_names == ("good", "bad")
     assert trace.labels.tolist() == [int(verdict == "bad") for _, verdict in reviews(30, seed=5)]
+
+
+def test_own_file_has_the_columns_of_training_and_a_place_of_its_own(run: Run, folder: Path, tmp_path: Path) -> None:
+    """A file called dev.csv does not take the place of the model's own dev evaluation."""
+    assert run("evaluate", folder, "--no-report").status == 0
+    before = (folder / "evaluation" / "dev" / "results.json").read_bytes()
+    done = run("evaluate", folder, "--data", reviews_file(tmp_path / "dev.csv", rows=9, seed=5), "--no-report")
+    assert done.status == 0, done.err
+    assert (folder / "evaluation" / "dev" / "results.json").read_bytes() == before
+    assert "accuracy" in Results.read(folder / "evaluation" / "file-dev" / "results.json").exits[-1].scores
+
+
+def test_rows_trained_on_are_not_scored(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Also where the file has moved: of 60 rows, only the 6 that were cut off for dev."""
+    (tmp_path / "reviews.csv").rename(tmp_path / "moved.csv")
+    missing = run("evaluate", folder, "--no-report")
+    assert (missing.status, missing.err.count("\n")) == (2, 1)
+    assert "reviews.csv does not exist" in missing.err
+    assert "moved? name it with --data" in missing.err
+    done = run("evaluate", folder, "--data", tmp_path / "moved.csv", "--no-report")
+    assert "only its dev rows are scored" in done.err
+    assert Results.read(folder / "evaluation" / "dev" / "results.json").rows == 6
+
+
+def test_f1_is_of_the_tasks_label_whatever_the_model_calls_it(run: Run, folder: Path) -> None:
+    """The model numbers good 0 and bad 1, the task the other way round: F1 is of good."""
+    task = own_task(folder.parent / "reviews.csv", text="review", label="verdict", labels=("bad", "good"), metric="f1")
+    trace = evaluate(folder, task)
+    answers, labels = trace.logits[-1].argmax(-1), trace.labels
+    right = ((answers == 0) & (labels == 0)).sum()
+    by_hand = 2 * right / ((answers == 0).sum() + (labels == 0).sum())
+    assert trace.scores()[-1].scores["f1"] == pytest.approx(by_hand)
+
+
+def test_a_stored_trace_is_called_by_the_split_asked_for(run: Run, folder: Path, tmp_path: Path) -> None:
+    """The same rows under two names."""
+    rows = reviews_file(tmp_path / "rows.csv", rows=9)
+    task = own_task(dev=rows, test=rows, text="review", label="verdict", labels=("bad", "good"))
+    assert [evaluate(folder, task, split=split, out=tmp_path).split for split in ("dev", "test")] == ["dev", "test"]
+
+
+def test_no_report_of_older_numbers_is_left(run: Run, folder: Path) -> None:
+    pytest.importorskip("plotly")
+    run("evaluate", folder)
+    run("evaluate", folder, "--limit", "3", "--no-report")
+    assert not {"report.html", "exits.png"} & {path.name for path in (folder / "evaluation" / "dev").iterdir()}
+
+
+def test_without_the_drawing_libraries(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers are there all the same."""
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    done = run("evaluate", folder)
+    assert done.status == 0, done.err
+    assert "Each exit alone" in done.out
+    again = run("compare", folder, "--out", folder / "comparison")
+    assert again.status == 0, again.err
+    assert (folder / "comparison" / "comparison.csv").is_file()
+    assert not list(folder.rglob("report.html"))
 
 
 def test_no_labels(run: Run, folder: Path, tmp_path: Path) -> None:
@@ -122,7 +181,7 @@ def test_no_labels(run: Run, folder: Path, tmp_path: Path) -> None:
     done = run("evaluate", folder, "--data", tmp_path / "plain.csv", "--text", "review", "--no-report")
     assert done.status == 0, done.err
     assert "has no labels: answers are compared with those of full depth" in done.out
-    assert Results.read(folder / "evaluation" / "plain" / "results.json").exits[-1].scores == {}
+    assert Results.read(folder / "evaluation" / "file-plain" / "results.json").exits[-1].scores == {}
 
 
 def test_glue_published_and_legacy_arrays(run: Run, folder: Path, glue: Path, tmp_path: Path) -> None:

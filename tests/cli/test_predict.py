@@ -67,6 +67,18 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.out.splitlines()]
 
 
+@pytest.mark.parametrize("name", ["missing/reviews.txt", "reviews.txt", "missing.csv", "a/b.json.gz"])
+def test_a_file_that_is_not_there_is_no_text(run: Run, models: dict[str, Path], name: str) -> None:
+    refused = run("predict", models["single"], name)
+    assert (refused.status, refused.out) == (2, "")
+    assert name in refused.err
+
+
+@pytest.mark.parametrize("text", ["good/bad", "fine.", "e.g. this", "good", "and/or."])
+def test_a_word_is_a_text(run: Run, models: dict[str, Path], text: str) -> None:
+    assert lines(run("predict", models["single"], text))[0]["text"] == text
+
+
 def test_a_text(run: Run, models: dict[str, Path]) -> None:
     done = run("predict", models["single"], "a good film", "--policy", POLICY)
     assert done.status == 0, done.err

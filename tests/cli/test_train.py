@@ -68,6 +68,29 @@ def test_resuming(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
+def test_resuming_with_other_settings_is_refused(run: Run, tmp_path: Path) -> None:
+    """They would be lost in silence."""
+    (tmp_path / "model" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "model" / "checkpoints" / "plan.json").write_text("{}")
+    for option in ("--epochs", "--seed"):
+        refused = run("train", "--resume", "--out", tmp_path / "model", option, "3")
+        assert refused.status == 2
+        assert f"leave out {option}" in refused.err
+
+
+def test_a_run_that_diverges_is_no_model(
+    run: Run, backbone: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "model"
+    assert train(run, backbone, data, out).status == 0
+    before = (out / "model.safetensors").read_bytes()
+    monkeypatch.setattr("offramp.recipes.elasticbert.scale_gradient", lambda hidden, _: hidden * float("nan"))
+    failed = train(run, backbone, data, out, "--overwrite")
+    assert failed.status == 2
+    assert "joint: training diverged, the weights are not numbers: lower the learning rate" in failed.err
+    assert (out / "model.safetensors").read_bytes() == before
+
+
 def test_overwriting(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     assert train(run, backbone, data, out).status == 0
@@ -135,6 +158,11 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*OWN, "--data", "{good}", "--epochs", "0"), "epochs"),
     ((*OWN, "--data", "{good}", "--batch-size", "0"), "batch"),
     ((*OWN, "--data", "{good}", "--learning-rate", "-1"), "learning"),
+    ((*OWN, "--data", "{good}", "--learning-rate", "nan"), "learning rate must be more than 0, not nan"),
+    ((*OWN, "--data", "{good}", "--learning-rate", "20"), "learning rate must be at most 1, not 20"),
+    ((*OWN, "--data", "{good}", "--warmup", "7"), "warmup must be at most 1, not 7"),
+    ((*OWN, "--data", "{good}", "--seed", "-1"), "seed must be 0 or more"),
+    ((*OWN, "--data", "{good}", "--dev-share", "0", "--keep", "best"), "no dev rows to tell the best weights by"),
     ((*OWN, "--data", "{good}", "--dev-share", "1.5"), "dev share 1.5"),
     (("--task", "rte", "--data-dir", "{data}", "--data", "{good}", "--backbone", "{backbone}"), "expected one of them"),
     (("--task", "rtf", "--data-dir", "{data}/glue", "--backbone", "{backbone}"), "task 'rtf' is not known"),

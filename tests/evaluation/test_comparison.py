@@ -134,6 +134,10 @@ def test_what_cannot_be_compared(saved: Callable[..., Path], tmp_path: Path) -> 
     by_f1 = dataclasses.replace(sample_results("by-f1", **FEW), metrics=["f1", "accuracy"])
     turned = [dataclasses.replace(exit, scores=dict(reversed(exit.scores.items()))) for exit in by_f1.exits]
     by_f1 = saved("by-f1", dataclasses.replace(by_f1, exits=turned))
+    first, second = (
+        saved(name, dataclasses.replace(sample_results(name, **FEW), settings={"data": name}))
+        for name in ("one", "two")
+    )
     (tmp_path / "empty").mkdir()
     (tmp_path / "other.json").write_text('{"format": 1}')
 
@@ -145,6 +149,7 @@ def test_what_cannot_be_compared(saved: Callable[..., Path], tmp_path: Path) -> 
 
     assert "a and short cannot be compared on sst-2 dev: 60 rows and 30" in says(a, short)
     assert "scored by accuracy and by f1; say --metric accuracy" in says(a, by_f1)
+    assert "one and two cannot be compared on sst-2 dev: the rows are not the same" in says(first, second)
     assert "scored by accuracy and by agreement" in says(a, bare)
     assert f"run `offramp evaluate {tmp_path / 'empty'}` first" in says(a, tmp_path / "empty")
     assert "does not exist" in says(tmp_path / "nowhere")

@@ -35,7 +35,8 @@ def named(family: str, *names: str) -> Any:
         ("bert", ("yes", "no"), ("no", "yes"), [1, 0]),
         ("bert", ("negative", "positive"), ("0", "1"), [0, 1]),
         ("bert", ("0", "1"), ("no", "yes"), [0, 1]),
-        ("bert", ("1", "0"), ("0", "1"), [0, 1]),
+        ("bert", ("1", "0"), ("0", "1"), [1, 0]),
+        ("bert", ("A", "a"), ("a", "A"), [1, 0]),
     ],
 )
 def test_order(family: str, names: tuple[str, ...], labels: tuple[str, ...], order: list[int]) -> None:
@@ -47,10 +48,18 @@ def test_order(family: str, names: tuple[str, ...], labels: tuple[str, ...], ord
     assert in_model_order(model, task, examples) == order
 
 
+def test_numbers_with_a_meaning() -> None:
+    """ELUE's SNLI writes 0, 1, 2 for entailment, neutral, contradiction."""
+    task = Task("elue/snli", ("0", "1", "2"), ("accuracy",), True, {})
+    assert label_order(named("bert", *MNLI), task) == [1, 2, 0]
+    assert label_order(named("bert", "LABEL_0", "LABEL_1", "LABEL_2"), task) == [0, 1, 2]
+
+
 @pytest.mark.parametrize(
     ("model", "labels", "message"),
     [
         (named("bert", "yes", "no"), ("no", "maybe"), "made/up are no, maybe, but the model's are yes, no: put"),
+        (named("bert", "a", "b", "c"), ("0", "1", "2"), "made/up are 0, 1, 2, but the model's are a, b, c"),
         (named("bert", "a", "b", "c"), ("a", "b"), r"asks for 2 labels \(a, b\), but the model .* one of 3 labels"),
         (tiny_model(num_labels=1), ("a", "b"), "but the model answers with a number"),
         (tiny_model(), (), "asks for a number, but the model answers with one of 3 labels"),

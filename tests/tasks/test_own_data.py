@@ -30,6 +30,7 @@ LABELS: dict[str, tuple[list[Any], tuple[str, ...], list[int]]] = {
     "strings": (["good", "bad", "good"], ("bad", "good"), [1, 0, 1]),
     "ints": ([10, 9, 2, 9], ("2", "9", "10"), [2, 1, 0, 1]),
     "ints as text": (["10", "9", "-2", "9"], ("-2", "9", "10"), [2, 1, 0, 1]),
+    "signed": (["+1", "-1", "+1"], ("-1", "+1"), [1, 0, 1]),
     "bools": ([True, False, True], ("false", "true"), [1, 0, 1]),
     "whole floats": ([1.0, 0.0, "1.0", 0], ("0", "1"), [1, 0, 1, 0]),
     "text with spaces": ([" yes ", "no", "yes"], ("no", "yes"), [1, 0, 1]),

@@ -10,7 +10,7 @@ from transformers.utils import logging as transformers_logging
 
 from offramp.cli.app import app
 from offramp.discovery import import_all
-from offramp.errors import Interrupted, OfframpError
+from offramp.errors import Interrupted, OfframpError, one_line
 
 import_all(__name__, __path__)
 
@@ -26,6 +26,9 @@ def main() -> None:
         app()
     except OfframpError as error:
         typer.echo(f"error: {error}", err=True)
+        sys.exit(2)
+    except OSError as error:  # a full disk, a folder where a file should be
+        typer.echo(f"error: {error.filename or 'output'}: {error.strerror or one_line(error)}", err=True)
         sys.exit(2)
     except Interrupted as stopped:
         typer.echo(str(stopped), err=True)

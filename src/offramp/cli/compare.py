@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -22,7 +23,7 @@ Examples:
 
   offramp compare runs/a runs/b --names "two stages,self-distillation" --out figures
 
-  offramp compare runs/mnli-a runs/mnli-b --split dev-mismatched --policy entropy
+  offramp compare runs/mnli-a runs/mnli-b --split dev_mismatched --policy entropy
 
   offramp compare runs/rte-*-seed* --group-seeds
 """
@@ -63,7 +64,7 @@ def compare(
     )
     written = comparison.write(out)
     _show(comparison)
-    typer.echo(f"report  {written[-1]}")
+    typer.echo(f"{'report' if written[-1].suffix == '.html' else 'table'}  {written[-1]}")
 
 
 def _show(comparison: Comparison) -> None:
@@ -82,14 +83,13 @@ def _show(comparison: Comparison) -> None:
 
 
 def _table(title: str, rows: list[Row]) -> Table:
-    table = Table(title=escape(title), title_justify="left")
+    table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", overflow="fold", min_width=12)
-    table.add_column("recipe", overflow="fold")
     for heading in COLUMNS.values():
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for row in rows:
         runs = f" ({row.runs} runs)" if row.runs > 1 else ""
-        table.add_row(escape(row.name + runs), escape(row.recipe), *(_cell(row, key) for key in COLUMNS))
+        table.add_row(escape(row.name + runs), *(_cell(row, key) for key in COLUMNS))
     return table
 
 

@@ -28,7 +28,7 @@ from offramp.errors import OfframpError
 from offramp.evaluation.elue import reference_curve
 from offramp.evaluation.legacy_arrays import write_legacy_arrays
 from offramp.evaluation.results import Results
-from offramp.evaluation.run import default_splits, evaluate, trained_task
+from offramp.evaluation.run import default_splits, evaluate, trained_task, training_record
 from offramp.evaluation.tables import exits_table, histogram_table, pareto_table, point_table, policies_table
 from offramp.evaluation.trace import OnRows, Trace
 from offramp.evaluation.writing import write_results
@@ -36,7 +36,9 @@ from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import policy_from_text
 from offramp.tasks import Task, own_task
+from offramp.tasks import task as make_task
 from offramp.tasks.labels import model_labels
+from offramp.tasks.tables import read_table
 
 EXAMPLES = """
 Examples:
@@ -128,16 +130,35 @@ def _task(
     labels = (
         () if model.objective.name == "regression" else model_labels(model) or tuple(map(str, range(model.outputs)))
     )
-    place: dict[str, Any] = {"test" if Path(data).is_file() else "data": data}
-    return own_task(**place, labels=labels, regression=not labels, **options)
+    if not Path(data).is_file():
+        return own_task(data, labels=labels, regression=not labels, **options)
+    record = training_record(model).get("task", {})
+    if known := _rows_trained_on(record, data):
+        return known
+    columns = read_table(data).columns
+    trained = {name: record[name] for name in ("text", "text_pair", "label") if record.get(name) in columns}
+    options |= {name: column for name, column in trained.items() if options[name] is None}
+    return own_task(test=data, labels=labels, regression=not labels, **options)
+
+
+def _rows_trained_on(record: dict[str, Any], data: str) -> Task | None:
+    """The training task, if the file holds its rows: then only those cut off for dev may be scored."""
+    if not record.get("fingerprint"):
+        return None
+    try:
+        task = make_task(**{**record, "data": data})
+    except OfframpError:  # other rows, or other columns: not that file
+        return None
+    typer.echo(f"{data} holds the rows the model was trained on: only its dev rows are scored", err=True)
+    return task
 
 
 def _folders(home: Path, task: Task, splits: tuple[str, ...], out: Path | None, data: str | None) -> dict[str, Path]:
     """Where each split's results go."""
     if out is not None:
         return {split: out / split if len(splits) > 1 else out for split in splits}
-    own_file = data is not None and Path(data).is_file()
-    return {split: home / "evaluation" / (task.name if own_file else split) for split in splits}
+    own_file = data is not None and Path(data).is_file() and not task.dev_splits
+    return {split: home / "evaluation" / (f"file-{task.name}" if own_file else split) for split in splits}
 
 
 def _trace(model: MultiExitModel, task: Task, split: str, folder: Path, fresh: bool, **settings: Any) -> Trace:
@@ -181,4 +202,6 @@ def show(results: Results, files: list[Path]) -> None:
         tables += [point_table(results, results.point), histogram_table(results, results.point)]
     for table in tables:
         console.print(table)
-    console.print(f"{files[0].parent}: {', '.join(path.name for path in files)}", soft_wrap=True)
+    for folder in dict.fromkeys(path.parent for path in files):
+        names = ", ".join(path.name for path in files if path.parent == folder)
+        console.print(f"{folder}: {names}", soft_wrap=True)

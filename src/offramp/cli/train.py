@@ -66,6 +66,7 @@ def _run(help: str, *names: str) -> Any:
 
 @app.command(epilog=EXAMPLES)
 def train(
+    context: typer.Context,
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     backbone: Annotated[
         str | None, typer.Option(help="Folder or hub name of a BERT, RoBERTa, ALBERT or ElasticBERT.")
@@ -107,7 +108,9 @@ def train(
     freeze_embeddings: Annotated[bool, _run("Leave the token embeddings as they are.", "--freeze-embeddings")] = False,
     eval_steps: Annotated[int | None, _run("Steps between looks at the dev set; default: each epoch.")] = None,
     save_steps: Annotated[int | None, _run("Steps between checkpoints; default: each epoch.")] = None,
-    checkpoints: Annotated[int, _run("How many to keep while training; 0: none.")] = 2,
+    checkpoints: Annotated[
+        int, typer.Option(min=0, help="How many to keep while training; 0: none.", rich_help_panel=RUN)
+    ] = 2,
     report_to: Annotated[list[str] | None, _run("tensorboard, wandb …; can be given more than once.")] = None,
     resume: Annotated[bool, _run("Go on with the run in --out.", "--resume")] = False,
     overwrite: Annotated[bool, _run("Replace the model in --out once this one is trained.", "--overwrite")] = False,
@@ -129,6 +132,7 @@ def train(
         return
     chosen = task_from_options(task, data_dir, data, **own)
     if resume and chosen is None and backbone is None:
+        _refuse_new_settings(context)
         plan = read_plan(folder.plan)
         chosen = make_task(**plan.task)
     elif chosen is None or backbone is None:
@@ -166,6 +170,17 @@ def train(
     process.destroy_process_group()  # or the first process to end takes the others with it
     if shown:
         Console(stderr=True, soft_wrap=True, highlight=False).print(f"{out}: trained. Next: offramp evaluate {out}")
+
+
+def _refuse_new_settings(context: typer.Context) -> None:
+    """A run goes on with the settings it was begun with; a new one beside --resume would be lost in silence."""
+    may_differ = {"out", "resume", "checkpoints", "report_to", "quiet"}
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        if name not in may_differ and source is not None and source.name == "COMMANDLINE":
+            raise OfframpError(
+                f"--resume goes on with the settings of the run: leave out --{name.strip('_').replace('_', '-')}"
+            )
 
 
 def _settings(given: list[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from offramp.evaluation.plots import write_plots
 from offramp.evaluation.report import by_task, recipe_of, write_report, write_whole
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import area, pareto
+from offramp.evaluation.writing import drawing_is_possible
 
 FORMAT = 1
 RESULTS = "results.json"
@@ -77,6 +78,8 @@ class Comparison:
             write_whole(folder / "comparison.json", text),
             write_whole(folder / "comparison.csv", _csv([*rows, *self.averages()])),
         ]
+        if not drawing_is_possible():
+            return written
         groups = by_task(self.results)
         for (task, split), results in groups.items():
             written += write_plots(results, folder if len(groups) == 1 else folder / _file_name(f"{task}-{split}"))
@@ -184,6 +187,9 @@ def _must_be_comparable(group: Sequence[Results]) -> None:
         both = f"{first.name} and {other.name} cannot be compared on {first.task} {first.split}"
         if other.rows != first.rows:
             raise OfframpError(f"{both}: {first.rows} rows and {other.rows}; evaluate both on the same data")
+        digests = first.settings.get("data"), other.settings.get("data")
+        if all(digests) and digests[0] != digests[1]:
+            raise OfframpError(f"{both}: the rows are not the same; evaluate both on the same data")
         if main_metric(other) != main_metric(first):
             shared = [metric for metric in shown_metrics(first)[:-1] if metric in other.full_depth.scores]
             hint = f"say --metric {shared[0]}" if shared else "evaluate both with the same metric"

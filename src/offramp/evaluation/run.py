@@ -69,7 +69,9 @@ def evaluate(
     if folder:
         _make(folder)
         if not fresh and (kept := _kept(folder / TRACE, mark)):
-            return replace(kept, model=str(opened.name_or_path))
+            return replace(
+                kept, model=str(opened.name_or_path), split=split, source=examples.source, recipe=recipe_name(record)
+            )
     trace = collect(
         opened,
         task,
@@ -98,12 +100,17 @@ def training_record(model: MultiExitModel) -> dict[str, Any]:
 def trained_task(model: MultiExitModel) -> Task:
     """The task a model was trained on, as its folder says."""
     record = training_record(model).get("task")
-    if not isinstance(record, dict):
-        raise OfframpError(
-            f"{model.name_or_path or 'the model'} does not say what it was trained on: name a task and where its files "
-            "are (--task sst-2 --data-dir DIR), or give a file (--data FILE)"
-        )
-    return make_task(**record)
+    if isinstance(record, dict):
+        try:
+            return make_task(**record)
+        except OfframpError as error:
+            raise OfframpError(
+                f"{error} (so says {model.name_or_path}/training.json; moved? name it with --data or --data-dir)"
+            ) from error
+    raise OfframpError(
+        f"{model.name_or_path or 'the model'} does not say what it was trained on: name a task and where its files "
+        "are (--task sst-2 --data-dir DIR), or give a file (--data FILE)"
+    )
 
 
 def recipe_name(record: dict[str, Any]) -> str | None:

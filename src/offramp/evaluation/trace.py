@@ -28,7 +28,7 @@ from offramp.evaluation.sweep import area, pareto
 from offramp.models import MultiExitModel
 from offramp.policies import REGISTRY, Policy, first_exit, policy_from_text
 from offramp.tasks.encoding import Row, TextEncoder
-from offramp.tasks.labels import in_model_order, label_names
+from offramp.tasks.labels import in_model_order, label_names, task_numbers
 from offramp.tasks.metrics import pearson, predictions_of, score
 from offramp.tasks.task import Examples, Task
 
@@ -59,10 +59,14 @@ class Trace:
     metrics: tuple[str, ...]
     """The first is the score."""
     split: str
+    task_numbers: tuple[int, ...] = ()
+    """For each label of the model, its number in the task; empty where they are the same."""
     model: str = ""
     """Folder or name."""
     source: str = ""
     """Where the samples come from."""
+    data: str = ""
+    """A digest of the samples and their labels: results on other samples are not to be compared."""
     recipe: str | None = None
     max_length: int = 0
     batch_size: int = 0
@@ -120,7 +124,11 @@ class Trace:
         """By metric; none where there are no labels."""
         if self.labels is None:
             return {}
-        return {metric: score(metric, predictions, self.labels) for metric in self.metrics}
+        answers, labels = self._as_task_numbers(predictions), self._as_task_numbers(self.labels)
+        return {metric: score(metric, answers, labels) for metric in self.metrics}
+
+    def _as_task_numbers(self, numbers: NDArray[Any]) -> NDArray[Any]:
+        return np.asarray(self.task_numbers)[numbers] if self.task_numbers else numbers
 
     def agreement_of(self, predictions: NDArray[Any]) -> float:
         """Share of answers that are full depth's; in regression, the correlation with them."""
@@ -214,7 +222,9 @@ class Trace:
                 sweeps.append(self.sweep(rule, listed, reference, f"{listed[0].curve}, published"))
         sweeps = sorted((sweep for sweep in sweeps if sweep.points), key=lambda sweep: sweep.name)
         return Results(
-            name=name or " ".join(filter(None, [self.recipe, Path(self.model).name])) or self.task,
+            name=name
+            or " ".join(filter(None, [self.recipe, Path(self.model).resolve().name if self.model else ""]))
+            or self.task,
             model=self.model,
             task=self.task,
             split=self.split,
@@ -230,7 +240,7 @@ class Trace:
 
     def settings(self) -> dict[str, Any]:
         """How the numbers were made."""
-        names = ("source", "recipe", "max_length", "batch_size", "device", "precision", "seconds", "versions")
+        names = ("source", "data", "recipe", "max_length", "batch_size", "device", "precision", "seconds", "versions")
         return {name: getattr(self, name) for name in names}
 
     def save(self, path: str | Path) -> Path:
@@ -254,7 +264,7 @@ class Trace:
                 about |= {name: stored.get(name) for name in ARRAYS}
             if about.pop("format") != FORMAT:
                 raise OfframpError(f"{path} was written by another version of offramp: evaluate the model again")
-            about |= {name: tuple(about[name]) for name in ("exit_layers", "label_names", "metrics")}
+            about |= {name: tuple(about[name]) for name in ("exit_layers", "label_names", "metrics", "task_numbers")}
             return Trace(**about | {"shape": ModelShape(**about["shape"])})
         except FileNotFoundError as error:
             raise OfframpError(f"there is no trace {path}") from error
@@ -301,8 +311,10 @@ def collect(
         label_names=names,
         metrics=task.metrics,
         split=split,
+        task_numbers=task_numbers(model, task),
         model=str(model.name_or_path),
         source=examples.source,
+        data=examples.digest(),
         recipe=recipe,
         max_length=encoder.max_length,
         batch_size=batch_size,

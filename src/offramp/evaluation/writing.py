@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import csv
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, needs
 from offramp.evaluation.results import OperatingPoint, Results
+
+log = logging.getLogger("offramp")
+
+PLOTS = ("score_cost", "exits", "histogram")
 
 
 def write_results(results: Results, folder: Path, report: bool = True) -> list[Path]:
@@ -20,13 +25,26 @@ def write_results(results: Results, folder: Path, report: bool = True) -> list[P
         files.append(_write_exits(results, folder / "exits.csv"))
     except OSError as error:
         raise OfframpError(f"{folder} cannot be written to ({error.strerror})") from error
-    if report:
+    for stale in (folder / "report.html", *(folder / f"{name}.png" for name in PLOTS)):
+        stale.unlink(missing_ok=True)
+    if report and drawing_is_possible():
         from offramp.evaluation.plots import write_plots
         from offramp.evaluation.report import write_report
 
         files += write_plots(results, folder)
         files.append(write_report([results], folder / "report.html"))
     return files
+
+
+def drawing_is_possible() -> bool:
+    """Whether the libraries for plots and reports are here; a warning where they are not."""
+    try:
+        for library in ("matplotlib", "plotly"):
+            needs(library, "report")
+    except OfframpError as error:
+        log.warning("no plots and no report.html: %s", error)
+        return False
+    return True
 
 
 def _write_sweeps(results: Results, path: Path) -> Path:

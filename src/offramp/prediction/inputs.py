@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ Item = tuple[Text, dict[str, Any]]
 ANSWER = ("label", "score", "exit_layer")
 """The columns of an answer."""
 
+LIKE_A_PATH = re.compile(r"\S*/\S*\.\w{1,8}|[\w-]+\.(txt|json|gz|xz|bz2|zip|md|xlsx)")
+"""An argument that was meant as a file: one word with a slash and a suffix, or with a suffix that is no word's end."""
+
 LINES = "lines"
 """A pipe of plain text: one text a line, the two of a pair parted by a tab."""
 
@@ -35,7 +39,7 @@ def is_file_name(text: str) -> bool:
             return True
         table_format(Path(text))
     except (OfframpError, OSError, ValueError):  # no suffix of ours, or no name that a file can have
-        return False
+        return bool(LIKE_A_PATH.fullmatch(text))
     return " " not in text
 
 

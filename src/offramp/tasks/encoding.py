@@ -82,7 +82,7 @@ def text_encoder(model: MultiExitModel, max_length: int | None = None, tokenizer
     model was trained with, or 128.
     """
     tokenizer = find_model_tokenizer(model) if tokenizer is None else tokenizer
-    wanted = max_length or model.config.max_text_tokens or LENGTH
+    wanted = max_length if max_length is not None else model.config.max_text_tokens or LENGTH
     if not 8 <= wanted <= model.backbone.max_length:
         if max_length is not None:
             raise OfframpError(f"max length {max_length}: the model takes 8 to {model.backbone.max_length} tokens")

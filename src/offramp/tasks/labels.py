@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from offramp.errors import OfframpError
@@ -10,6 +11,8 @@ from offramp.models import MultiExitModel
 from offramp.tasks.task import Examples, Task
 
 MNLI = ("contradiction", "entailment", "neutral")
+MEANINGS = {"elue/snli": ("entailment", "neutral", "contradiction")}
+"""What the numbers of a benchmark stand for, where models with names for them are about."""
 ROBERTA_MNLI = ("contradiction", "neutral", "entailment")
 """The order in which RoBERTa was first trained on MNLI, and in which all its models since are."""
 
@@ -25,16 +28,26 @@ def label_order(model: MultiExitModel, task: Task) -> list[int]:
         answers = f"{wanted} labels ({', '.join(task.labels)})" if task.labels else "a number"
         says = {"regression": "a number", "span": "a span"}.get(model.objective.name, f"one of {model.outputs} labels")
         raise OfframpError(f"{task.name} asks for {answers}, but the model answers with {says}")
-    names = model_labels(model)
-    if names is None or _are_numbers(task.labels):
-        names = _usual_order(model, task)
-    place = {name.lower(): number for number, name in enumerate(names)}
-    if place.keys() != {label.lower() for label in task.labels}:
+    names, labels = model_labels(model), task.labels
+    if names is not None and _are_numbers(labels):
+        labels = MEANINGS.get(task.name, labels)
+        names = names if set(names) == set(labels) or len(names) > 2 else None  # of two, 1 is the second
+    found = _places(labels, names or _usual_order(model, task))
+    if found is None:
         raise OfframpError(
-            f"the labels of {task.name} are {', '.join(task.labels)}, but the model's are {', '.join(names)}: "
+            f"the labels of {task.name} are {', '.join(labels)}, but the model's are {', '.join(names or ())}: "
             "put the task's names into id2label of the model's config.json"
         )
-    return [place[label.lower()] for label in task.labels]
+    return found
+
+
+def _places(labels: Sequence[str], names: Sequence[str]) -> list[int] | None:
+    """Where each label stands among the names: as written or, where that leaves no doubt, in upper or lower case."""
+    for spelt in (str, str.lower):
+        place = {spelt(name): number for number, name in enumerate(names)}
+        if len(place) == len(names) and place.keys() == {spelt(label) for label in labels}:
+            return [place[spelt(label)] for label in labels]
+    return None
 
 
 def model_labels(model: MultiExitModel) -> tuple[str, ...] | None:
@@ -42,7 +55,7 @@ def model_labels(model: MultiExitModel) -> tuple[str, ...] | None:
     known: dict[Any, Any] = model.config.id2label or {}
     names = tuple(str(known[number]) for number in sorted(known))
     generic = all(re.fullmatch(r"LABEL_\d+", name) for name in names) or _are_numbers(names)
-    return None if generic or len({name.lower() for name in names}) != model.outputs else names
+    return None if generic or len(set(names)) != model.outputs else names
 
 
 def in_model_order(model: MultiExitModel, task: Task, examples: Examples) -> list[int] | list[float]:
@@ -55,10 +68,15 @@ def in_model_order(model: MultiExitModel, task: Task, examples: Examples) -> lis
     return [order[int(label)] for label in examples.labels]
 
 
+def task_numbers(model: MultiExitModel, task: Task) -> tuple[int, ...]:
+    """For each label of the model, its number in the task: F1 is of the task's label 1, whatever the model calls it."""
+    order = label_order(model, task)
+    return tuple(order.index(number) for number in range(len(order)))
+
+
 def label_names(model: MultiExitModel, task: Task) -> tuple[str, ...]:
     """The task's labels in the model's order."""
-    order = label_order(model, task)
-    return tuple(task.labels[order.index(number)] for number in range(len(order)))
+    return tuple(task.labels[number] for number in task_numbers(model, task))
 
 
 def adopt_labels(model: MultiExitModel, task: Task) -> None:

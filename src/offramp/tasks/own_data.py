@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -15,8 +16,10 @@ from offramp.tasks.rows import Columns, Rows, read_rows
 from offramp.tasks.sources import Source, find_sources, place, stem
 from offramp.tasks.task import Examples, Task
 
+log = logging.getLogger("offramp")
+
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-WHOLE = re.compile(r"-?\d+")
+WHOLE = re.compile(r"[-+]?\d+")
 MOST_LABELS = 1000
 
 
@@ -123,7 +126,11 @@ def _check_unchanged(rows: Rows, fingerprint: str | None) -> None:
 
 def _is_regression(rows: Rows) -> bool:
     written = set(rows.labels or ())
-    return all(map(NUMBER.fullmatch, written)) and not all(map(WHOLE.fullmatch, written))
+    found = all(map(NUMBER.fullmatch, written)) and not all(map(WHOLE.fullmatch, written))
+    if found:
+        say = "%s: %r holds numbers that are not whole: the answer is a number (--classification says otherwise)"
+        log.warning(say, rows.table.source, rows.column)
+    return found
 
 
 def _labels_of(rows: Rows) -> tuple[str, ...]:

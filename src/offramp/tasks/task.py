@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +25,11 @@ class Examples:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def digest(self) -> str:
+        """The same for the same texts and labels, and for no others."""
+        rows = json.dumps([self.texts, self.pairs, self.labels])
+        return hashlib.blake2b(rows.encode(), digest_size=8).hexdigest()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from safetensors.torch import load_model, save_model
 
 from offramp.errors import OfframpError
 from offramp.interop.checkpoint import CONFIG
+from offramp.interop.vocabulary import FILES
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import TextEncoder
 from offramp.tasks.task import Task
@@ -21,7 +22,7 @@ from offramp.training.plan import Plan, read_plan, write_json
 
 RECORD = "training.json"
 WEIGHTS = "model.safetensors"
-STALE = ("evaluation", "policy.json")
+STALE = ("evaluation", "policy.json", *FILES)
 """What an earlier model in the same folder left and is not true of the new one."""
 
 
@@ -65,7 +66,8 @@ class RunFolder:
 
     def begin(self, plan: Plan) -> None:
         """Drop what an earlier run left, and write the plan down."""
-        shutil.rmtree(self.work, ignore_errors=True)
+        for old in (self.work, self.path / "logs"):
+            shutil.rmtree(old, ignore_errors=True)
         try:
             write_json(self.plan, plan.to_json())
         except OSError as error:
@@ -133,7 +135,7 @@ class RunFolder:
         ready = self.work / "ready"
         model.save_pretrained(ready)
         encoder.tokenizer.save_pretrained(ready)
-        (ready / "README.md").write_text(model_card(model, self.path.name, task, record), encoding="utf-8")
+        (ready / "README.md").write_text(model_card(model, self.path.resolve().name, task, record), encoding="utf-8")
         for name in STALE:
             stale = self.path / name
             shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from accelerate.utils import set_seed
 
 from offramp.errors import OfframpError
@@ -12,7 +13,7 @@ from offramp.evaluation.trace import exit_logits
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder, text_encoder
-from offramp.tasks.labels import adopt_labels, in_model_order
+from offramp.tasks.labels import adopt_labels, in_model_order, task_numbers
 from offramp.tasks.metrics import predictions_of, score
 from offramp.tasks.task import Examples, Task
 from offramp.training.plan import Plan
@@ -33,6 +34,8 @@ def prepare(plan: Plan, task: Task) -> Material:
     """Open the backbone, give it the task's exits, and read the rows."""
     if "train" not in task.splits:
         raise OfframpError(f"{task.name} has no training rows here (only {', '.join(task.splits)}): add a train file")
+    if plan.keep == "best" and not task.dev_splits:
+        raise OfframpError(f"{task.name} has no dev rows to tell the best weights by: give some, or keep the last")
     set_seed(plan.seed)  # new exits are drawn from it
     model = load(plan.backbone, num_labels=len(task.labels) or 1, **plan.load).float()
     encoder = text_encoder(model, plan.max_length)
@@ -53,11 +56,15 @@ class DevScores:
         self.metric = task.metrics[0]
         self.split = task.dev_splits[0]
         self.rows = encoder.examples(examples)
-        self.labels = in_model_order(model, task, examples)
+        self.labels = np.asarray(examples.labels)
+        self.task_numbers = np.asarray(task_numbers(model, task))
 
     def __call__(self) -> list[float]:
         logits = exit_logits(self.model, self.rows, self.encoder)  # (E, N, C)
-        return [score(self.metric, predictions_of(of_exit), self.labels) for of_exit in logits]
+        answers = predictions_of(logits)  # (E, N)
+        if self.task_numbers.size:  # labels, not numbers
+            answers = self.task_numbers[answers]
+        return [score(self.metric, of_exit, self.labels) for of_exit in answers]
 
     def record(self) -> dict[str, Any]:
         exits = dict(zip(map(str, self.model.exits.layers), self(), strict=True))

@@ -15,6 +15,7 @@ from rich.console import Console
 from transformers import TrainerCallback, TrainingArguments
 
 from offramp.errors import Interrupted, OfframpError
+from offramp.models import MultiExitModel
 from offramp.recipes import Phase
 from offramp.training.folder import RunFolder
 from offramp.training.material import Material
@@ -77,6 +78,7 @@ class PhaseRun:
                 stop.restore()
         if stop.asked:
             raise Interrupted(self.folder.how_to_go_on(trainer.state.global_step, trainer.state.max_steps))
+        refuse_divergence(model, self.phase)
         if self.keeps_best:
             process_state().wait_for_everyone()
             self.folder.take_best(self.name, model)
@@ -115,6 +117,12 @@ class PhaseRun:
             remove_unused_columns=False,
             label_names=["labels"],
         )
+
+
+def refuse_divergence(model: MultiExitModel, phase: Phase) -> None:
+    """A model of NaNs is no result."""
+    if not all(bool(parameter.isfinite().all()) for parameter in model.parameters()):
+        raise OfframpError(f"{phase.name}: training diverged, the weights are not numbers: lower the learning rate")
 
 
 class KeepBest(TrainerCallback):

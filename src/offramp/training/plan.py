@@ -43,8 +43,12 @@ class Plan:
     """Steps between checkpoints; None: each epoch."""
 
     def __post_init__(self) -> None:
+        if Path(self.backbone).exists():  # a folder, not a name on the hub: to be found from anywhere
+            object.__setattr__(self, "backbone", str(Path(self.backbone).absolute()))
         one_of("precision", self.precision, PRECISIONS)
         one_of("keep", self.keep, KEEP)
+        if not 0 <= self.seed < 2**32:
+            raise OfframpError(f"seed must be 0 or more and less than 2**32, not {self.seed}")
         for name in ("accumulate", "eval_steps", "save_steps"):
             value = getattr(self, name)
             if value is not None and value < 1:

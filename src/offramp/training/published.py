@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from offramp.recipes import REGISTRY, Recipe, Schedule
 
 LAST_LOSS_FIRST = {"mnli", "qqp"}
 """Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
+
+NEVER_ZERO = ("epochs", "batch_size", "learning_rate")
 
 ROBERTA_EPOCHS = 10
 """DeeBERT's and RomeBERT's scripts; 3 for BERT."""
@@ -74,11 +77,19 @@ def with_settings(recipe: Recipe, schedule: Mapping[str, Any], settings: Mapping
         changes[key] = _typed(text, getattr(recipe, key), f"{recipe.name}: {key}")
     numbers = {key: value for key, value in schedule.items() if value is not None}
     for key, value in numbers.items():
-        if value < 0 or (value == 0 and key in ("epochs", "batch_size", "learning_rate")):
-            raise OfframpError(f"{key.replace('_', ' ')} must be more than 0, not {value}")
+        check_number(key, value)
     if numbers:
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), **numbers)
     return dataclasses.replace(recipe, **changes)
+
+
+def check_number(key: str, value: float) -> None:
+    """Refuse what no schedule can mean."""
+    what, least = key.replace("_", " "), "more than 0" if key in NEVER_ZERO else "0 or more"
+    if not math.isfinite(value) or value < 0 or (value == 0 and key in NEVER_ZERO):
+        raise OfframpError(f"{what} must be {least}, not {value}")
+    if key in ("learning_rate", "warmup", "weight_decay") and value > 1:
+        raise OfframpError(f"{what} must be at most 1, not {value}")
 
 
 def _typed(text: str, default: Any, what: str) -> Any:
