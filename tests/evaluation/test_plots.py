@@ -59,7 +59,7 @@ def test_a_curve_for_each_policy_and_the_front() -> None:
 
 
 def test_several_results() -> None:
-    several = [sample_results(name, seed=seed, **FEW) for seed, name in enumerate(["_a $x$", "b", LONG, "b"])]
+    several = [sample_results(name, seed=seed, **FEW) for seed, name in enumerate(["_a $x$", "b", LONG])]
     figure = score_cost_figure(several)
     for results, line in zip(several, drawn(figure), strict=True):
         best = front(all_points(results), "accuracy")
@@ -68,11 +68,30 @@ def test_several_results() -> None:
     assert names[:2] == ["_a $x$", "b"]
     assert len(names) == 3
     assert (names[2][:13], names[2][-5:]) == ("romebert with", "seed1")
-    colours = [line.get_color() for line in figure.axes[0].lines]
-    assert colours[1] == colours[3]  # two runs of one name
-    assert len(set(colours)) == 3
     by_exit = drawn(exits_figure(several))
     assert by_exit[2] == ([e.layer for e in several[2].exits], [e.scores["accuracy"] for e in several[2].exits])
+
+
+def test_runs_of_one_name_and_their_mean() -> None:
+    """The mean of the best scores within a budget, budget by budget; and of each exit's scores."""
+    a, b, other = (sample_results(name, seed=seed, **FEW) for seed, name in enumerate(["rome", "rome", "plain"]))
+    figure = score_cost_figure([a, b, other])
+    thin_a, thin_b, (budgets, mean), alone = drawn(figure)
+    assert legend(figure) == ["rome", "plain"]
+    assert len({line.get_color() for line in figure.axes[0].lines[:3]}) == 1
+    assert thin_a == (
+        [p.cost for p in front(all_points(a), "accuracy")],
+        [p.score for p in front(all_points(a), "accuracy")],
+    )
+    for budget, score in list(zip(budgets, mean, strict=True))[::20]:
+        best = [max(p.score for p in front(all_points(run), "accuracy") if p.cost <= budget) for run in (a, b)]
+        assert score == pytest.approx(sum(best) / 2)
+    assert len(thin_b[0]) > 1
+    assert len(alone[0]) > 1
+    layers, scores = drawn(exits_figure([a, b, other]))[0]
+    pairs = zip(a.exits, b.exits, strict=True)
+    assert scores == pytest.approx([(x.scores["accuracy"] + y.scores["accuracy"]) / 2 for x, y in pairs])
+    assert layers == [exit.layer for exit in a.exits]
 
 
 def test_twenty_results_look_different() -> None:

@@ -8,6 +8,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from offramp.errors import needs
 from offramp.evaluation.key_figures import (
     PERCENTAGES,
@@ -49,14 +51,22 @@ def write_plots(results: Results | Sequence[Results], folder: Path) -> list[Path
 
 
 def score_cost_figure(results: Sequence[Results]) -> Figure:
-    """Score against cost: a curve for each policy of one result, or the Pareto front of each of several."""
+    """Score against cost: a curve for each policy of one result, or the Pareto front of each of several.
+
+    Results of one name are runs of one method: thin, and their mean within each budget thick.
+    """
     metric = main_metric(results[0])
     figure, axes = _figure(6.4, 4.4)
     if len(results) == 1:
         lines = _policy_curves(axes, results[0], metric)
     else:
-        curves = [(one.name, front(all_points(one), metric)) for one in results]
-        lines = {name: _curve(axes, points, metric, style) for (name, points), style in _styled(curves)}
+        lines = {}
+        for (name, runs), style in _styled(_by_name(results)):
+            fronts = [points for run in runs if (points := front(all_points(run), metric))]
+            if len(fronts) > 1:
+                lines[name] = _mean_front(axes, fronts, metric, style["color"])
+            else:
+                lines[name] = _curve(axes, fronts[0] if fronts else [], metric, style)
     _cost_axis(axes)
     _score_axis(axes, metric)
     _legend(figure, lines)
@@ -68,11 +78,14 @@ def exits_figure(results: Sequence[Results]) -> Figure:
     metric = main_metric(results[0])
     figure, axes = _figure(6.4, 3.9)
     lines = {}
-    for (name, exits), style in _styled([(one.name, one.exits) for one in results]):
-        scores = [value(exit, metric) for exit in exits]
-        lines[name] = axes.plot([exit.layer for exit in exits], scores, lw=1.6, ms=5, mew=0, **style)[0]
+    for (name, runs), style in _styled(_by_name(results)):
+        layers = [exit.layer for exit in runs[0].exits]
+        scores = np.array([[value(exit, metric) for exit in run.exits] for run in runs])  # (runs, exits)
+        if len(runs) > 1:  # from the worst to the best of them
+            axes.fill_between(layers, scores.min(0), scores.max(0), color=style["color"], alpha=0.15, lw=0)
+        lines[name] = axes.plot(layers, scores.mean(0), lw=1.6, ms=5, mew=0, **style)[0]
         if len(results) == 1:
-            _numbers_above(axes, [exit.layer for exit in exits], scores)
+            _numbers_above(axes, layers, scores[0].tolist())
     _layer_axis(axes, results)
     _score_axis(axes, metric)
     _legend(figure, lines if len(results) > 1 else {})
@@ -112,6 +125,26 @@ def sweep_figure(sweep: Sweep, metric: str, full_depth: float | None = None) -> 
     _score_axis(axes, metric)
     axes.set_title(sweep.name, loc="left", color=INK, fontsize=10, parse_math=False)
     return figure
+
+
+def _by_name(results: Sequence[Results]) -> list[tuple[str, list[Results]]]:
+    """Results of one name, with the same exits, are runs of one method."""
+    groups: dict[tuple[str, tuple[int, ...]], list[Results]] = {}
+    for one in results:
+        groups.setdefault((one.name, tuple(exit.layer for exit in one.exits)), []).append(one)
+    return [(name, runs) for (name, _), runs in groups.items()]
+
+
+def _mean_front(axes: Axes, fronts: list[list[OperatingPoint]], metric: str, color: str) -> Line2D:
+    """Each run's front thin, and their mean: the best score within a budget, budget by budget, averaged."""
+    first = max(points[0].cost for points in fronts)
+    budgets = np.linspace(first, 1, 101)
+    best = []
+    for points in fronts:
+        costs, scores = [point.cost for point in points], [value(point, metric) for point in points]
+        axes.plot(costs, scores, color=color, lw=0.8, alpha=0.4)
+        best.append(np.array(scores)[np.searchsorted(costs, budgets, side="right") - 1])
+    return axes.plot(budgets, np.mean(best, 0), color=color, lw=2.2)[0]
 
 
 def _policy_curves(axes: Axes, results: Results, metric: str) -> dict[str, Line2D]:
