@@ -17,6 +17,8 @@ LOSSES = (0.0, 0.5, 1.0, 2.0)
 """Points of percent below full depth that people accept."""
 SPEEDS = (2, 3, 4)
 NEARLY = 1e-9
+MOST_ROWS = 12
+"""Of the Pareto front on the terminal; sweep.csv has them all."""
 
 
 def exits_table(results: Results) -> Table:
@@ -24,7 +26,7 @@ def exits_table(results: Results) -> Table:
     metrics = list(results.full_depth.scores)
     table = _table("Each exit alone", "layer", *metrics, "agreement", "MFLOPs")
     for one in results.exits:
-        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f}", _mflops(one.mflops))
+        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f} %", _mflops(one.mflops))
     return table
 
 
@@ -61,8 +63,12 @@ def handful(sweep: Sweep, full_depth: float) -> list[tuple[str, OperatingPoint]]
 
 
 def pareto_table(results: Results) -> Table:
-    """The points no other beats in both score and cost."""
-    return _points_table("Pareto front", results.pareto, main_metric(results))
+    """The points no other beats in both score and cost; of many, some at even steps, first and last included."""
+    front = results.pareto
+    if len(front) <= MOST_ROWS:
+        return _points_table("Pareto front", front, main_metric(results))
+    chosen = [front[round(i * (len(front) - 1) / (MOST_ROWS - 1))] for i in range(MOST_ROWS)]
+    return _points_table(f"Pareto front: {MOST_ROWS} of {len(front)} points", chosen, main_metric(results))
 
 
 def sweep_table(sweep: Sweep) -> Table:
