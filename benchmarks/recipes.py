@@ -1,6 +1,6 @@
 """Train one backbone by several recipes on several tasks, some seeds each, and keep what every exit scores.
 
-    python benchmarks/recipes.py --backbone MiniLM --data glue --out benchmarks/results/recipes
+    python benchmarks/recipes.py --backbone MiniLM --data DIR --out benchmarks/results/recipes
 
 A cell (task, recipe, seed, layers) is one JSON file, the `results.json` of `offramp evaluate`; cells that are there are
 not run again. `--static` trains plain models of every depth instead: the reference curve of the ELUE score.
@@ -26,12 +26,13 @@ SCHEDULES: dict[str, dict[str, float]] = {
     "elue/sts-b": {"learning_rate": 1e-4, "epochs": 6, "batch_size": 32},
     "elue/imdb": {"learning_rate": 1e-4, "epochs": 3, "batch_size": 32},
 }
+"""The same for every recipe, chosen for `plain` at full depth; docs/log.md says what else was tried."""
 LOOK_EVERY = {"sst-2": 40}
 TRAIN_EMBEDDINGS = {("sst-2", "romebert"), ("sst-2", "elasticbert")}
-"""Schedules are the same for every recipe, chosen for `plain` at full depth; docs/log.md says what else was tried.
+"""Embeddings are frozen but for the joint recipes on SST-2, whose first exits suffer from it.
 
-Embeddings are frozen but for the joint recipes on SST-2, whose first exits suffer from it. The weights with the best
-dev score are kept, as in ElasticBERT's static training; scores on the same dev set are a little too good for it.
+The weights with the best dev score are kept, as in ElasticBERT's static training; scores on the same dev set are a
+little too good for it.
 """
 
 
@@ -75,7 +76,9 @@ def run_cell(arguments: argparse.Namespace) -> None:
         trained = time.perf_counter() - started
         trace = evaluate(model, task, split="dev", batch_size=128)
     results = trace.results(name=name, reference=reference_curve(task.name))
-    results.settings.update(recipe=recipe_name, seed=int(seed), schedule=schedule, source=task_name)
+    results.settings.update(
+        backbone=arguments.backbone, recipe=recipe_name, seed=int(seed), schedule=schedule, source=task_name
+    )
     results.settings.update(
         freeze_embeddings=frozen, look_every=look_every, train_seconds=round(trained, 1), offramp=offramp.__version__
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 torch.set_num_threads(1)  # the models are tiny: threads only wait for each other, badly so on a busy machine
+
+
+@pytest.fixture(autouse=True)
+def _ctrl_c_as_usual() -> Iterator[None]:
+    """Also where the test run itself was started in the background, with Ctrl-C ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(autouse=True)

@@ -50,7 +50,7 @@ def test_bad_input(run: Callable[..., Result], folders: list[Path], tmp_path: Pa
     for arguments, message in {
         (tmp_path / "nowhere",): "does not exist",
         (*folders, "--names", "a"): "1 names for 2 results",
-        (folders[0], "--out", tmp_path / "file" / "below"): "cannot be written to",
+        (folders[0], "--out", tmp_path / "file" / "below"): "cannot be written",
     }.items():
         done = run("compare", *arguments)
         assert done.status == 2

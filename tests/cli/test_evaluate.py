@@ -89,6 +89,15 @@ def test_the_trace_is_used_again_while_it_is_true(run: Run, folder: Path, monkey
     assert "stored trace" in run("evaluate", folder, "--no-report", "--policy", "patience(2)").err
     assert "stored trace" not in run("evaluate", folder, "--no-report", "--fresh").err
     assert "stored trace" not in run("evaluate", folder, "--no-report", "--limit", "3").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report", "--precision", "bf16").err
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err
+    data = ("--data", folder.parent / "reviews.csv")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"pooling": "mean"}))
+    assert "stored trace" not in run("evaluate", folder, "--no-report").err
+    task = own_task(data[1], text="review", label="verdict", labels=("bad", "good"), metric="f1")
+    assert evaluate(folder, task).metrics[0] == "f1"
     assert "stored trace" not in run("evaluate", folder, "--no-report").err, "other rows"
     model = offramp.load(folder)
     with torch.no_grad():
@@ -138,6 +147,25 @@ def test_rows_trained_on_are_not_scored(run: Run, folder: Path, tmp_path: Path) 
     done = run("evaluate", folder, "--data", tmp_path / "moved.csv", "--no-report")
     assert "only its dev rows are scored" in done.err
     assert Results.read(folder / "evaluation" / "dev" / "results.json").rows == 6
+
+
+def test_rows_trained_on_in_a_folder_and_by_another_metric(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "reviews.csv").rename(tmp_path / "folder" / "train.csv")
+    done = run("evaluate", folder, "--data", tmp_path / "folder", "--metric", "matthews", "--no-report", "--fresh")
+    assert "only its dev rows are scored" in done.err
+    results = Results.read(folder / "evaluation" / "dev" / "results.json")
+    assert (results.rows, results.metric) == (6, "matthews")
+
+
+def test_the_training_file_itself_is_refused(run: Run, folder: Path, tmp_path: Path) -> None:
+    """Where dev rows were given apart, all of its rows were trained on."""
+    record = json.loads((folder / "training.json").read_text())
+    record["task"] |= {"dev": str(reviews_file(tmp_path / "own-dev.csv", 9)), "fingerprint": None}
+    (folder / "training.json").write_text(json.dumps(record))
+    refused = run("evaluate", folder, "--data", tmp_path / "reviews.csv", "--no-report")
+    assert refused.status == 2
+    assert "a score on them says nothing" in refused.err
 
 
 def test_f1_is_of_the_tasks_label_whatever_the_model_calls_it(run: Run, folder: Path) -> None:

@@ -67,14 +67,14 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.out.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["missing/reviews.txt", "reviews.txt", "missing.csv", "a/b.json.gz"])
+@pytest.mark.parametrize("name", ["missing/reviews.txt", "reviews.txt", "missing.csv", "a/b.json.gz", "~/x.csv"])
 def test_a_file_that_is_not_there_is_no_text(run: Run, models: dict[str, Path], name: str) -> None:
     refused = run("predict", models["single"], name)
     assert (refused.status, refused.out) == (2, "")
     assert name in refused.err
 
 
-@pytest.mark.parametrize("text", ["good/bad", "fine.", "e.g. this", "good", "and/or."])
+@pytest.mark.parametrize("text", ["good/bad", "fine.", "e.g. this", "good", "and/or.maybe", "U.S.A/x.y"])
 def test_a_word_is_a_text(run: Run, models: dict[str, Path], text: str) -> None:
     assert lines(run("predict", models["single"], text))[0]["text"] == text
 

@@ -226,7 +226,7 @@ def test_no_place_for_the_model(run: Run, backbone: Path, data: Path, tmp_path: 
     (tmp_path / "full" / "thesis.tex").write_text("years of work")
     for out, options, message in (
         ("file", (), "file is a file: name a folder"),
-        ("file/below", (), "below cannot be made"),
+        ("file/below", (), "plan.json cannot be written (Not a directory)"),
         ("full", (), "full exists and is not empty"),
         ("full", ("--overwrite",), "full is not a model folder: nothing in it will be overwritten"),
     ):

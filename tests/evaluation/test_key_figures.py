@@ -18,6 +18,7 @@ from offramp.evaluation.key_figures import (
     value,
     written,
 )
+from offramp.evaluation.results import Sweep
 from tests.evaluation.sample_results import sample_results
 
 
@@ -43,6 +44,16 @@ def test_picks(metric: str, seed: int) -> None:
     half = best_at(results, metric, 2)
     assert half in best
     assert value(half, metric) == max(value(p, metric) for p in points if p.cost <= 0.5)
+
+
+def test_picks_at_the_edge() -> None:
+    """A point at exactly half of the layers is within half; of two that cost the same, the better one is taken."""
+    results = sample_results(points=5)
+    point = dataclasses.replace(results.sweeps[0].points[0], cost=0.5, scores={"accuracy": 0.99})
+    worse = dataclasses.replace(point, policy="fixed(1)", scores={"accuracy": 0.98})
+    edge = dataclasses.replace(results, sweeps=[Sweep("entropy", [worse, point], None)])
+    assert best_at(edge, "accuracy", 2) == point
+    assert cheapest_within(edge, "accuracy") == point
 
 
 def test_nothing_is_cheap_enough() -> None:

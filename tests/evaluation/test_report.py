@@ -55,7 +55,7 @@ def test_never_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = write_report([sample_results(**FEW)], tmp_path / "report.html")
     before = path.read_bytes()
     monkeypatch.setattr(Path, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(OfframpError, match="disk full"):
         write_report([sample_results("other", **FEW)], path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

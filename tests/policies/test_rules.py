@@ -25,6 +25,7 @@ from offramp.policies import (
     policy_from_json,
     policy_from_text,
 )
+from tests.tiny import tiny_batch, tiny_model
 
 
 def trace_of(probabilities: list[list[float]]) -> torch.Tensor:
@@ -214,3 +215,14 @@ def test_bad_text_is_refused(text: str, message: str) -> None:
 def test_bad_json_is_refused(data: Any, message: str) -> None:
     with pytest.raises(OfframpError, match=message):
         policy_from_json(data)
+
+
+def test_fixed_at_full_depth_is_the_last_exit() -> None:
+    """Also where DeeBERT's untrained highway sits after the same layer: offline and live."""
+    model = tiny_model(layers=2, exit_layers=[1, 2, 2])
+    batch = tiny_batch()
+    trace = torch.stack(model(**batch).exit_logits)
+    assert first_exit(Fixed(2), trace, [1, 2, 2]).tolist() == [2] * 6
+    assert first_exit(Fixed(1), trace, [1, 2, 2]).tolist() == [0] * 6
+    assert model.answer(Fixed(2), **batch).exit.tolist() == [2] * 6
+    assert model.answer(Fixed(1), **batch).exit.tolist() == [0] * 6

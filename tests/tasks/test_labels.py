@@ -53,6 +53,11 @@ def test_numbers_with_a_meaning() -> None:
     task = Task("elue/snli", ("0", "1", "2"), ("accuracy",), True, {})
     assert label_order(named("bert", *MNLI), task) == [1, 2, 0]
     assert label_order(named("bert", "LABEL_0", "LABEL_1", "LABEL_2"), task) == [0, 1, 2]
+    wnli = Task("glue/wnli", ("0", "1"), ("accuracy",), True, {})  # 1 is entailment
+    assert label_order(named("bert", "entailment", "not_entailment"), wnli) == [1, 0]
+    sentiment = Task("glue/sst-2", ("0", "1"), ("accuracy",), False, {})
+    assert label_order(named("bert", "POSITIVE", "NEGATIVE"), sentiment) == [1, 0]
+    assert label_order(named("bert", "thumbs down", "thumbs up"), sentiment) == [0, 1]
 
 
 @pytest.mark.parametrize(

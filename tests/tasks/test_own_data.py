@@ -206,6 +206,14 @@ def test_the_same_rows_in_another_format_give_the_same_split(tmp_path: Path) -> 
     assert other.split("dev").texts == made.split("dev").texts
 
 
+def test_rows_are_told_apart_cell_by_cell(tmp_path: Path) -> None:
+    prints = []
+    for name, texts in (("a", ["ab", "c", "x"]), ("b", ["a", "bc", "x"])):
+        rows = [{"text": text, "label": label} for text, label in zip(texts, "yny", strict=True)]
+        prints.append(task(data=write(tmp_path / f"{name}.jsonl", rows)).record["fingerprint"])
+    assert prints[0] != prints[1]
+
+
 def test_made_again(tmp_path: Path) -> None:
     path = labelled(tmp_path / "mine.jsonl", ["x", "y"] * 10)
     made = task(data=path, metric="matthews", name="verdicts", split_seed=3)

@@ -59,7 +59,7 @@ def test_rows_of_a_step_are_of_like_length() -> None:
     padded, real = sum(len(step) * step.max() for step in lengths), sum(step.sum() for step in lengths)
     assert padded / real < 1.05
     longest = [step.max() for step in lengths]
-    assert abs(np.corrcoef(longest, range(len(longest)))[0, 1]) < 0.2
+    assert abs(np.corrcoef(longest[1:], longest[:-1])[0, 1]) < 0.2  # a long step is not followed by a long one
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3])

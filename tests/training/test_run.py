@@ -194,6 +194,16 @@ def test_checkpoints_are_bounded(backbone: Path, task: Task, tmp_path: Path, mon
     assert steps == {"checkpoint-16", "checkpoint-18", "checkpoint-20"}
 
 
+def test_without_checkpoints_a_stopped_run_leaves_nothing(
+    backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        StopAt(patch, "joint", 5)
+        with pytest.raises(Interrupted, match=r"stopped at step 5 of 28; nothing was kept"):
+            offramp.train(backbone, task, tmp_path / "model", quick("elasticbert"), quiet=True, checkpoints=0)
+    assert not (tmp_path / "model").exists()
+
+
 def test_a_half_written_checkpoint_is_passed_over(
     backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +255,7 @@ def test_regression_and_pairs(backbone: Path, tmp_path: Path) -> None:
 def test_published_settings() -> None:
     """What the papers' scripts set for some tasks and backbones, and what the user says instead."""
     assert published_recipe("romebert", "glue/mnli", "bert").first == "last"  # type: ignore[attr-defined]
+    assert published_recipe("romebert", "qqp", "bert").first == "last"  # type: ignore[attr-defined]
     assert published_recipe("romebert", "glue/rte", "bert").first == "distillation"  # type: ignore[attr-defined]
     assert schedule(published_recipe("deebert", "glue/rte", "roberta")).epochs == 10
     assert schedule(published_recipe("deebert", "glue/rte", "bert")) == Schedule(2e-5, 3, 8)
@@ -293,12 +304,29 @@ def test_wrong_settings(options: dict[str, Any], message: str, backbone: Path, t
     [
         ({"gama": "1"}, "romebert has no setting 'gama': it has gamma"),
         ({"gamma": "much"}, "gamma is a number"),
+        ({"gamma": "nan"}, "gamma is a number, not 'nan'"),
+        ({"gamma": "1.5"}, "gamma is a share, 0 to 1"),
+        ({"temperature": "0"}, "temperature must be more than 0"),
         ({"regularise": "perhaps"}, "regularise is true or false"),
     ],
 )
 def test_wrong_recipe_settings(setting: dict[str, str], message: str) -> None:
     with pytest.raises(offramp.OfframpError, match=message):
         with_settings(published_recipe("romebert", "x", "bert"), {}, setting)
+
+
+def test_what_only_the_small_loop_can_do_is_refused(backbone: Path, task: Task, tmp_path: Path) -> None:
+    with pytest.raises(offramp.OfframpError, match="only train_on_batches honours it"):
+        offramp.train(backbone, task, tmp_path / "model", replace(quick("elbert"), keep_gradient=True), quiet=True)  # type: ignore[call-arg]
+    assert not (tmp_path / "model").exists()
+
+
+def test_two_exits_after_one_layer_have_names_of_their_own(backbone: Path, task: Task, tmp_path: Path) -> None:
+    load = {"exit_layers": [1, 3, 3]}
+    offramp.train(backbone, task, tmp_path / "model", quick("elasticbert", epochs=1), quiet=True, load=load)
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    assert list(record["dev"]["exits"]) == ["1", "3", "3b"]
+    assert {"exit_1", "exit_3", "exit_3b"} <= record["phases"][0]["history"][0].keys()
 
 
 def test_no_training_rows(backbone: Path, tmp_path: Path) -> None:

@@ -65,14 +65,14 @@ def evaluate_command(
     text_pair: PairColumn = None,
     label: LabelColumn = None,
     metric: Metric = None,
-    split: Annotated[str | None, typer.Option(help="Default: dev; of MNLI both dev splits.")] = None,
+    split: Annotated[str | None, typer.Option(help="Default: dev, of MNLI both; of an own file, all of it.")] = None,
     policy: Annotated[
         str | None, typer.Option(help="One operating point to look at, such as 'entropy(0.1) | window(8)'.")
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="Add the papers' own thresholds.")] = False,
     reference: Annotated[Path | None, typer.Option(help="Reference curve of the ELUE score, as JSON.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder to write; default: evaluation/SPLIT in the model folder.")
+        Path | None, typer.Option(help="Folder to write; default: evaluation/SPLIT (or file-NAME) in the model folder.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Use this trace, and run no model.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run the model even if a true trace is there.")] = False,
@@ -91,6 +91,16 @@ def evaluate_command(
     if (model is None) == (trace is None):
         raise OfframpError("name a model to evaluate, or a trace of one (--trace FILE): one of the two")
     if trace is not None:
+        given: dict[str, Any] = {
+            "--task": task,
+            "--data-dir": data_dir,
+            "--data": data,
+            "--text": text,
+            "--text-pair": text_pair,
+        }
+        given |= {"--label": label, "--metric": metric, "--split": split, "--max-length": max_length, "--limit": limit}
+        if unused := [option for option, value in given.items() if value is not None]:
+            raise OfframpError(f"{unused[0]} goes with a model: a trace holds its rows, labels and metrics already")
         traces = {out or trace.parent: Trace.load(trace)}
         curve = reference_curve(next(iter(traces.values())).task, reference)
     else:
@@ -130,24 +140,26 @@ def _task(
     labels = (
         () if model.objective.name == "regression" else model_labels(model) or tuple(map(str, range(model.outputs)))
     )
+    record = training_record(model).get("task", {})
+    given = {name: value for name, value in options.items() if value is not None}
+    if known := _rows_trained_on(record, data, given):
+        return known
     if not Path(data).is_file():
         return own_task(data, labels=labels, regression=not labels, **options)
-    record = training_record(model).get("task", {})
-    if known := _rows_trained_on(record, data):
-        return known
     columns = read_table(data).columns
     trained = {name: record[name] for name in ("text", "text_pair", "label") if record.get(name) in columns}
-    options |= {name: column for name, column in trained.items() if options[name] is None}
-    return own_task(test=data, labels=labels, regression=not labels, **options)
+    return own_task(test=data, labels=labels, regression=not labels, **{**options, **trained, **given})
 
 
-def _rows_trained_on(record: dict[str, Any], data: str) -> Task | None:
-    """The training task, if the file holds its rows: then only those cut off for dev may be scored."""
+def _rows_trained_on(record: dict[str, Any], data: str, given: dict[str, Any]) -> Task | None:
+    """The training task, if the data are its rows: then only those cut off for dev may be scored."""
     if not record.get("fingerprint"):
+        if Path(data).is_file() and str(Path(data).absolute()) == record.get("data"):
+            raise OfframpError(f"{data} holds the rows the model was trained on: a score on them says nothing")
         return None
     try:
-        task = make_task(**{**record, "data": data})
-    except OfframpError:  # other rows, or other columns: not that file
+        task = make_task(**{**record, "data": data, **given})
+    except OfframpError:  # other rows, or other columns: not those
         return None
     typer.echo(f"{data} holds the rows the model was trained on: only its dev rows are scored", err=True)
     return task

@@ -105,7 +105,9 @@ def train(
     precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
     accumulate: Annotated[int, _run("Micro-batches a step: less memory, the same result.")] = 1,
     keep: Annotated[str, _run("The last weights, as the papers do, or the best on dev.")] = "last",
-    freeze_embeddings: Annotated[bool, _run("Leave the token embeddings as they are.", "--freeze-embeddings")] = False,
+    freeze_embeddings: Annotated[
+        bool, _run("Leave the embeddings as they were pre-trained.", "--freeze-embeddings")
+    ] = False,
     eval_steps: Annotated[int | None, _run("Steps between looks at the dev set; default: each epoch.")] = None,
     save_steps: Annotated[int | None, _run("Steps between checkpoints; default: each epoch.")] = None,
     checkpoints: Annotated[

@@ -17,10 +17,11 @@ from typing import Any
 from offramp.errors import OfframpError
 from offramp.evaluation.key_figures import key_figures, main_metric, shown_metrics, value
 from offramp.evaluation.plots import write_plots
-from offramp.evaluation.report import by_task, recipe_of, write_report, write_whole
+from offramp.evaluation.report import by_task, recipe_of, write_report
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import area, pareto
 from offramp.evaluation.writing import drawing_is_possible
+from offramp.whole_file import whole_file
 
 FORMAT = 1
 RESULTS = "results.json"
@@ -74,10 +75,10 @@ class Comparison:
         rows = [row for group in self.groups().values() for row in group]
         data = {"format": FORMAT, "rows": _plain(rows), "averages": _plain(self.averages())}
         text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-        written = [
-            write_whole(folder / "comparison.json", text),
-            write_whole(folder / "comparison.csv", _csv([*rows, *self.averages()])),
-        ]
+        written = [folder / "comparison.json", folder / "comparison.csv"]
+        for path, content in zip(written, (text, _csv([*rows, *self.averages()])), strict=True):
+            with whole_file(path) as file:
+                file.write(content)
         if not drawing_is_possible():
             return written
         groups = by_task(self.results)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import math
-import os
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -26,6 +25,7 @@ from offramp.evaluation.key_figures import (
 )
 from offramp.evaluation.plots import PALETTE
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results
+from offramp.whole_file import whole_file
 
 DARK_PALETTE = ("#56B4E9", "#FF8B4A", "#2CC79A", "#E59CC4", "#F0B429", "#9AD1F5", "#B5B5B5")
 """The same hues, light enough for a dark page."""
@@ -44,7 +44,9 @@ def write_report(results: Sequence[Results], path: Path) -> Path:
         "data": _as_script({"groups": [_group(group) for group in by_task(results).values()]}),
     }
     text = re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _page("report.html"))
-    return write_whole(path, text)
+    with whole_file(path) as file:
+        file.write(text)
+    return path
 
 
 def by_task(results: Sequence[Results]) -> dict[tuple[str, str], list[Results]]:
@@ -53,18 +55,6 @@ def by_task(results: Sequence[Results]) -> dict[tuple[str, str], list[Results]]:
     for one in results:
         groups.setdefault((one.task, one.split), []).append(one)
     return groups
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file so that it is never seen half written."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        half.write_text(text, encoding="utf-8")
-        half.replace(path)
-    finally:
-        half.unlink(missing_ok=True)
-    return path
 
 
 def _page(name: str) -> str:

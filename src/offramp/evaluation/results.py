@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError, one_line
+from offramp.whole_file import whole_file
 
 FORMAT = 1
 """Raised when a field changes its meaning."""
@@ -111,7 +112,8 @@ class Results:
 
     def write(self, path: Path) -> None:
         data = {"format": FORMAT, **dataclasses.asdict(self)}
-        path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        with whole_file(path) as file:
+            file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
     @staticmethod
     def read(path: Path) -> Results:

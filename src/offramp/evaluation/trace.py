@@ -75,7 +75,7 @@ class Trace:
     seconds: float = 0.0
     """Of the pass, all exits of all samples included."""
     fingerprint: str = ""
-    """Of the model's files and the data: another one means that this trace is out of date."""
+    """Of weights, configuration, tokens and labels: another one means that this trace is out of date."""
     versions: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

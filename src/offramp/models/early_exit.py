@@ -54,6 +54,8 @@ def answer(
         logits = model.exits(exit, hidden, attention_mask)
         if logits_of_row is None:
             logits_of_row = torch.empty(len(input_ids), *logits.shape[1:], dtype=logits.dtype, device=logits.device)
+        if not policy.asks(exit, layers):
+            continue
         leave, state = policy.step(layer, logits, state)
         if exit == len(layers) - 1:
             leave = torch.ones_like(leave)

@@ -56,6 +56,10 @@ class Policy(ABC):
         """State before the first exit; `samples` (B,) numbers the rows."""
         return None
 
+    def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
+        """Whether the rule looks at this exit (0-based) at all."""
+        return True
+
     @abstractmethod
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         """Given the logits (B, C) of the exit after `layer` (1-based): which rows leave (B,), and the next state."""
@@ -170,6 +174,8 @@ def first_exit(
     chosen = torch.full((rows,), exits - 1, device=exit_logits.device)
     gone = torch.zeros(rows, dtype=torch.bool, device=exit_logits.device)
     for exit in range(exits - 1):
+        if not policy.asks(exit, layers):
+            continue
         leave, state = policy.step(layers[exit], exit_logits[exit], state)
         chosen[leave & ~gone] = exit
         gone |= leave

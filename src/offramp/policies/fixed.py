@@ -27,6 +27,10 @@ class Fixed(Policy):
         if self.layer not in exit_layers:
             raise OfframpError(f"fixed({self.layer}): no exit there; the exits are after layers {list(exit_layers)}")
 
+    def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
+        """Of two exits after one layer, the second: full depth is the last exit, not DeeBERT's untrained highway."""
+        return exit == len(exit_layers) - 1 or exit_layers[exit + 1] != exit_layers[exit]
+
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         return torch.full((len(logits),), layer >= self.layer, device=logits.device), None
 

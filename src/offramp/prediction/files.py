@@ -100,8 +100,8 @@ def heeding_ctrl_c() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def on_ctrl_c(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """A handler for a while; in the main thread, which alone is told of signals."""
-    if threading.current_thread() is not threading.main_thread():
+    """A handler for a while; in the main thread, which alone is told of signals. What nohup ignores stays ignored."""
+    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         yield
         return
     before = signal.signal(signal.SIGINT, handler)

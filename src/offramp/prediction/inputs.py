@@ -25,8 +25,8 @@ Item = tuple[Text, dict[str, Any]]
 ANSWER = ("label", "score", "exit_layer")
 """The columns of an answer."""
 
-LIKE_A_PATH = re.compile(r"\S*/\S*\.\w{1,8}|[\w-]+\.(txt|json|gz|xz|bz2|zip|md|xlsx)")
-"""An argument that was meant as a file: one word with a slash and a suffix, or with a suffix that is no word's end."""
+LIKE_A_PATH = re.compile(r"[\w./~-]+\.(txt|json|gz|xz|bz2|zip|md|xlsx|xls)")
+"""An argument that was meant as a file: one word with a suffix that is no word's end."""
 
 LINES = "lines"
 """A pipe of plain text: one text a line, the two of a pair parted by a tab."""

@@ -43,6 +43,10 @@ class RomeBERT(Recipe):
 
     def __post_init__(self) -> None:
         one_of("first", self.first, ("distillation", "last"))
+        if not 0 <= self.gamma <= 1:
+            raise OfframpError(f"romebert: gamma is a share, 0 to 1, not {self.gamma}")
+        if not self.temperature > 0:
+            raise OfframpError(f"romebert: temperature must be more than 0, not {self.temperature}")
 
     def phases(self, model: MultiExitModel) -> list[Phase]:
         if len(model.exits) == 1:

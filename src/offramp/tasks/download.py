@@ -15,7 +15,7 @@ from offramp.tasks.hub import benchmark_tables, load_splits
 from offramp.tasks.official_files import SplitFile
 from offramp.tasks.rows import label_cell, text_cell
 from offramp.tasks.tables import Record, Table
-from offramp.tasks.writing import whole_file
+from offramp.whole_file import whole_file
 
 SQUAD = {"1.1": "rajpurkar/squad", "2.0": "rajpurkar/squad_v2"}
 BREAKS = re.compile(r"[\t\r\n]")

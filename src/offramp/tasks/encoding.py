@@ -15,6 +15,7 @@ from offramp.interop.vocabulary import find_tokenizer
 from offramp.models import MultiExitModel
 from offramp.tasks.task import Examples
 
+AT_A_TIME = 2048
 LENGTH = 128
 """What all five papers truncate to, but for question answering."""
 
@@ -40,8 +41,13 @@ class TextEncoder:
     """Whether the backbone tells the texts of a pair apart by token types: BERT and ALBERT do, RoBERTa does not."""
 
     def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[Row]:
-        if not texts:
-            return []
+        rows: list[Row] = []
+        for start in range(0, len(texts), AT_A_TIME):  # the tokenizer holds much more than it gives
+            part = slice(start, start + AT_A_TIME)
+            rows += self._encode(texts[part], None if pairs is None else pairs[part])
+        return rows
+
+    def _encode(self, texts: Sequence[str], pairs: Sequence[str] | None) -> list[Row]:
         encoded = self.tokenizer(
             list(texts),
             None if pairs is None else list(pairs),

@@ -11,7 +11,14 @@ from offramp.models import MultiExitModel
 from offramp.tasks.task import Examples, Task
 
 MNLI = ("contradiction", "entailment", "neutral")
-MEANINGS = {"elue/snli": ("entailment", "neutral", "contradiction")}
+MEANINGS = {
+    "elue/snli": ("entailment", "neutral", "contradiction"),
+    "glue/wnli": ("not_entailment", "entailment"),
+    **dict.fromkeys(("glue/sst-2", "elue/sst-2", "elue/imdb"), ("negative", "positive")),
+    **dict.fromkeys(("glue/mrpc", "elue/mrpc"), ("not_equivalent", "equivalent")),
+    "glue/qqp": ("not_duplicate", "duplicate"),
+    "glue/cola": ("unacceptable", "acceptable"),
+}
 """What the numbers of a benchmark stand for, where models with names for them are about."""
 ROBERTA_MNLI = ("contradiction", "neutral", "entailment")
 """The order in which RoBERTa was first trained on MNLI, and in which all its models since are."""
@@ -30,8 +37,11 @@ def label_order(model: MultiExitModel, task: Task) -> list[int]:
         raise OfframpError(f"{task.name} asks for {answers}, but the model answers with {says}")
     names, labels = model_labels(model), task.labels
     if names is not None and _are_numbers(labels):
-        labels = MEANINGS.get(task.name, labels)
-        names = names if set(names) == set(labels) or len(names) > 2 else None  # of two, 1 is the second
+        meaning = MEANINGS.get(task.name, labels)
+        if _places(meaning, names) is not None or len(names) > 2:
+            labels = meaning
+        else:
+            names = None  # of two, 1 is the second
     found = _places(labels, names or _usual_order(model, task))
     if found is None:
         raise OfframpError(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping
 from decimal import ROUND_HALF_UP, Decimal
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from offramp.errors import OfframpError, needs
+from offramp.errors import OfframpError
 
 Array = npt.NDArray[Any]
 
@@ -27,12 +28,12 @@ def accuracy(predictions: Array, labels: Array) -> float:
 
 def f1(predictions: Array, labels: Array) -> float:
     """F1 of label number 1, for tasks with two labels."""
-    return float(needs("sklearn.metrics", "data").f1_score(labels, predictions, pos_label=1, zero_division=0.0))
+    return float(import_module("sklearn.metrics").f1_score(labels, predictions, pos_label=1, zero_division=0.0))
 
 
 def macro_f1(predictions: Array, labels: Array) -> float:
     """Mean over the labels of each one's F1."""
-    return float(needs("sklearn.metrics", "data").f1_score(labels, predictions, average="macro", zero_division=0.0))
+    return float(import_module("sklearn.metrics").f1_score(labels, predictions, average="macro", zero_division=0.0))
 
 
 def matthews(predictions: Array, labels: Array) -> float:
@@ -41,7 +42,7 @@ def matthews(predictions: Array, labels: Array) -> float:
         return 0.0
     with warnings.catch_warnings():  # scikit-learn warns where there is but one label
         warnings.simplefilter("ignore")
-        return float(needs("sklearn.metrics", "data").matthews_corrcoef(labels, predictions))
+        return float(import_module("sklearn.metrics").matthews_corrcoef(labels, predictions))
 
 
 def pearson(predictions: Array, labels: Array) -> float:
@@ -113,5 +114,5 @@ def _correlation(name: str, predictions: Array, labels: Array) -> float:
         return 0.0
     with warnings.catch_warnings():  # scipy warns of nearly constant input
         warnings.simplefilter("ignore")
-        value = float(getattr(needs("scipy.stats", "data"), name)(x, y)[0])
+        value = float(getattr(import_module("scipy.stats"), name)(x, y)[0])
     return value if np.isfinite(value) else 0.0

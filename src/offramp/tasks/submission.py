@@ -10,7 +10,7 @@ from pathlib import Path
 from offramp.errors import OfframpError
 from offramp.tasks.benchmarks import Benchmark, find_benchmark
 from offramp.tasks.rows import some_of
-from offramp.tasks.writing import whole_file
+from offramp.whole_file import whole_file
 
 MNLI_NAMES = {"test_matched": ("MNLI-m", "mnli"), "test_mismatched": ("MNLI-mm", "mnli-mm")}
 """By split: the GLUE server's name, and the one the original programs wrote."""

@@ -144,6 +144,12 @@ class RunFolder:
         write_json(self.path / RECORD, record)
         shutil.rmtree(self.work)
 
+    def forget(self) -> None:
+        """Leave nothing of a run that cannot be resumed."""
+        shutil.rmtree(self.work, ignore_errors=True)
+        if not any(self.path.iterdir()):
+            self.path.rmdir()
+
     def how_to_go_on(self, step: int, steps: int) -> str:
         if not self.checkpoints:
             return f"stopped at step {step} of {steps}; nothing was kept (--checkpoints 0)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,11 @@ def prepare(plan: Plan, task: Task) -> Material:
     return Material(model, encoder, encoder.examples(examples), in_model_order(model, task, examples), dev)
 
 
+def exit_names(layers: Sequence[int]) -> list[str]:
+    """What exits are called in records: their layers; the second after one layer is `4b`."""
+    return [f"{layer}b" if layer in layers[:exit] else str(layer) for exit, layer in enumerate(layers)]
+
+
 class DevScores:
     """The dev score of every exit, whenever it is asked for."""
 
@@ -67,5 +73,5 @@ class DevScores:
         return [score(self.metric, of_exit, self.labels) for of_exit in answers]
 
     def record(self) -> dict[str, Any]:
-        exits = dict(zip(map(str, self.model.exits.layers), self(), strict=True))
+        exits = dict(zip(exit_names(self.model.exits.layers), self(), strict=True))
         return {"split": self.split, "rows": len(self.rows), "metric": self.metric, "exits": exits}

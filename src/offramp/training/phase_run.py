@@ -77,15 +77,24 @@ class PhaseRun:
             finally:
                 stop.restore()
         if stop.asked:
+            if trainer.is_world_process_zero() and not self.folder.checkpoints:
+                self.folder.forget()
             raise Interrupted(self.folder.how_to_go_on(trainer.state.global_step, trainer.state.max_steps))
-        refuse_divergence(model, self.phase)
         if self.keeps_best:
             process_state().wait_for_everyone()
             self.folder.take_best(self.name, model)
+        refuse_divergence(model, self.phase)
         if trainer.is_world_process_zero():
             record = {"name": self.phase.name, "steps": trainer.state.max_steps, "history": history(trainer)}
             record["seconds"] = round(done.metrics["train_runtime"], 1)
             self.folder.phase_finished(self.name, model, record)
+
+    def check(self) -> None:
+        """Refuse what the Trainer cannot honour."""
+        if any(group.keep_gradient for group in self.phase.constant_groups):
+            raise OfframpError("keep_gradient is for parity with released code: only train_on_batches honours it")
+        if self.phase.clip_sees_frozen and choose_precision(self.plan.precision) == "fp16":
+            raise OfframpError("clip_sees_frozen does not go with fp16: use bf16 or fp32")
 
     def arguments(self) -> TrainingArguments:
         """The plan in the Trainer's words."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from offramp.errors import OfframpError, one_line
 from offramp.recipes.base import one_of
+from offramp.whole_file import whole_file
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 KEEP = ("last", "best")
@@ -68,10 +69,8 @@ class Plan:
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:
     """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}.new")
-    scratch.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    scratch.replace(path)
+    with whole_file(path) as file:
+        file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_plan(path: Path) -> Plan:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from transformers import TrainerCallback, TrainingArguments
+from transformers.trainer_utils import SaveStrategy
 from transformers.utils import logging as transformers_logging
 
 
@@ -60,9 +62,8 @@ class ShowProgress(TrainerCallback):
     ) -> None:
         scores = [score for name, score in (metrics or {}).items() if name.startswith("eval_exit_")]
         by_exit = " ".join(f"{100 * score:5.1f}" for score in scores)
-        self.console.print(
-            f"{self.phase}  epoch {state.epoch:.4g}  loss {self.loss:.4f}  dev score of each exit {by_exit}"
-        )
+        loss = "" if math.isnan(self.loss) else f"loss {self.loss:.4f}  "  # none is known in the first steps
+        self.console.print(f"{self.phase}  epoch {state.epoch:.4g}  {loss}dev score of each exit {by_exit}")
 
     def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         self.bar.stop()
@@ -77,7 +78,8 @@ class StopGently(TrainerCallback):
 
     def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         if threading.current_thread() is threading.main_thread():
-            self.before = {kind: signal.signal(kind, self.ask) for kind in (signal.SIGINT, signal.SIGTERM)}
+            kinds = [kind for kind in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(kind) is not signal.SIG_IGN]
+            self.before = {kind: signal.signal(kind, self.ask) for kind in kinds}  # what nohup ignores stays ignored
 
     def ask(self, kind: int, frame: FrameType | None) -> None:
         if self.asked:
@@ -90,7 +92,7 @@ class StopGently(TrainerCallback):
             torch.distributed.all_reduce(asked)
             self.asked = bool(asked)
         if self.asked:
-            control.should_save = True
+            control.should_save = args.save_strategy != SaveStrategy.NO
             control.should_training_stop = True
 
     def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:

@@ -101,9 +101,12 @@ def _typed(text: str, default: Any, what: str) -> Any:
         raise OfframpError(f"{what} is true or false, not {text!r}")
     if isinstance(default, int | float):
         try:
-            return type(default)(text)
+            number = type(default)(text)
         except ValueError as error:
             raise OfframpError(f"{what} is a number, not {text!r}") from error
+        if not math.isfinite(number):
+            raise OfframpError(f"{what} is a number, not {text!r}")
+        return number
     return text
 
 

@@ -59,7 +59,7 @@ def train(
         overwrite: replace the model in `out` once this one is trained.
         checkpoints: how many are kept while training; 0 for none, and no resuming.
         report_to: `tensorboard`, `wandb`, or any other reporter of the Hugging Face Trainer.
-        settings: see `Plan`: seed, precision, accumulate, max_length, keep, eval_steps, save_steps, load.
+        settings: the other fields of `Plan`, such as seed, max_length, keep, precision or freeze_embeddings.
 
     >>> task = offramp.task("sst-2", data_dir="glue/SST-2")
     >>> model = offramp.train("bert-base-uncased", task, "runs/sst2", "romebert")
@@ -95,12 +95,17 @@ def run(
         material = prepare(plan, task)
     recipe = recipe_from_json(plan.recipe)
     recipe.prepare(material.model)
-    phases = recipe.phases(material.model)
+    phases = [
+        PhaseRun(plan, material, folder, phase, number, tuple(report_to), console)
+        for number, phase in enumerate(recipe.phases(material.model), start=1)
+    ]
+    for phase in phases:
+        phase.check()
     if process.is_main_process and not resume:  # now that all that can be wrong with the input was looked at
         folder.begin(plan)
     process.wait_for_everyone()
-    for number, phase in enumerate(phases, start=1):
-        PhaseRun(plan, material, folder, phase, number, tuple(report_to), console).carry_out()
+    for phase in phases:
+        phase.carry_out()
         process.wait_for_everyone()
     if process.is_main_process:
         about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process)}

@@ -15,6 +15,7 @@ from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder
 from offramp.training.batches import Collate, EncodedRows, GroupedBatches
 from offramp.training.loop import learning_rate_shapes, parameter_groups
+from offramp.training.material import exit_names
 from offramp.training.phase_gradients import PhaseGradients
 
 ExitScores = Callable[[], Sequence[float]]
@@ -42,7 +43,6 @@ class PhaseTrainer(Trainer):
     ) -> None:
         self.gradients = gradients
         self.phase = gradients.phase
-        self.rows = rows
         self.exit_scores = exit_scores
         self.collate = Collate(encoder, model)
         arguments._setup_devices  # noqa: B018  (finds the devices; must come before the next line)
@@ -122,15 +122,12 @@ class PhaseTrainer(Trainer):
         assert self.exit_scores is not None
         scores = self.exit_scores()
         trained = self.phase.exit_numbers(self.gradients.model)
-        metrics = {f"eval_exit_{layer}": score for layer, score in zip(self.layers, scores, strict=True)}
+        names = exit_names(self.gradients.model.exits.layers)
+        metrics = {f"eval_exit_{name}": score for name, score in zip(names, scores, strict=True)}
         metrics["eval_score"] = sum(scores[exit] for exit in trained) / len(trained)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
-
-    @property
-    def layers(self) -> tuple[int, ...]:
-        return self.gradients.model.exits.layers
 
 
 class Unsynchronised(nn.Module):
