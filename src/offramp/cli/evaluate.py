@@ -28,7 +28,7 @@ from offramp.errors import OfframpError
 from offramp.evaluation.elue import reference_curve
 from offramp.evaluation.legacy_arrays import write_legacy_arrays
 from offramp.evaluation.results import Results
-from offramp.evaluation.run import default_splits, evaluate, trained_task, training_record
+from offramp.evaluation.run import default_splits, evaluate
 from offramp.evaluation.tables import exits_table, histogram_table, pareto_table, point_table, policies_table
 from offramp.evaluation.trace import OnRows, Trace
 from offramp.evaluation.writing import write_results
@@ -39,6 +39,7 @@ from offramp.tasks import Task, own_task
 from offramp.tasks import task as make_task
 from offramp.tasks.labels import model_labels
 from offramp.tasks.tables import read_table
+from offramp.tasks.trained import trained_task, training_record
 
 EXAMPLES = """
 Examples:

@@ -7,19 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 
-from offramp.errors import OfframpError, one_line
+from offramp.errors import OfframpError
 from offramp.evaluation.trace import OnRows, Trace, collect
 from offramp.interop import load
-from offramp.interop.checkpoint import read_json
 from offramp.models import MultiExitModel
-from offramp.tasks import task as make_task
+from offramp.models.device import find_device
 from offramp.tasks.encoding import Row, text_encoder
 from offramp.tasks.labels import label_order
 from offramp.tasks.task import Examples, Task
+from offramp.tasks.trained import recipe_name, trained_task, training_record
 
 TRACE = "trace.npz"
 
@@ -91,33 +90,6 @@ def evaluate(
     return trace
 
 
-def training_record(model: MultiExitModel) -> dict[str, Any]:
-    """What `offramp train` wrote down in the model's folder; nothing where it was trained otherwise."""
-    path = Path(model.name_or_path or "") / "training.json"
-    return read_json(path) if model.name_or_path and path.is_file() else {}
-
-
-def trained_task(model: MultiExitModel) -> Task:
-    """The task a model was trained on, as its folder says."""
-    record = training_record(model).get("task")
-    if isinstance(record, dict):
-        try:
-            return make_task(**record)
-        except OfframpError as error:
-            raise OfframpError(
-                f"{error} (so says {model.name_or_path}/training.json; moved? name it with --data or --data-dir)"
-            ) from error
-    raise OfframpError(
-        f"{model.name_or_path or 'the model'} does not say what it was trained on: name a task and where its files "
-        "are (--task sst-2 --data-dir DIR), or give a file (--data FILE)"
-    )
-
-
-def recipe_name(record: dict[str, Any]) -> str | None:
-    recipe = record.get("recipe")
-    return str(recipe["name"]) if isinstance(recipe, dict) and "name" in recipe else None
-
-
 def default_splits(task: Task) -> tuple[str, ...]:
     if not task.dev_splits:
         raise OfframpError(f"{task.name} has no dev split here: it has {', '.join(task.splits)}; choose with --split")
@@ -136,16 +108,6 @@ def first_rows(examples: Examples, limit: int | None) -> Examples:
         pairs=None if pairs is None else pairs[:limit],
         labels=None if labels is None else labels[:limit],
     )
-
-
-def find_device(name: str) -> torch.device:
-    """The GPU if there is one (`auto`), or the device of that name."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        return torch.empty(0, device=name).device
-    except (RuntimeError, AssertionError) as error:  # torch built without CUDA asserts
-        raise OfframpError(f"device {name!r} cannot be used ({one_line(error, 80)}): say auto, cpu or cuda") from error
 
 
 def fingerprint(

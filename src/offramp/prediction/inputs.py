@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError
-from offramp.evaluation.run import training_record
 from offramp.models import MultiExitModel
 from offramp.prediction.predictor import Text
 from offramp.tasks.benchmarks import find_benchmark
@@ -18,6 +17,7 @@ from offramp.tasks.column_names import find_columns
 from offramp.tasks.files import Lines
 from offramp.tasks.rows import Columns, text_cell
 from offramp.tasks.tables import Record, Table, read_stream, read_table, table_format
+from offramp.tasks.trained import training_record
 
 Item = tuple[Text, dict[str, Any]]
 """A text or pair, and the columns that are to stand beside its answer."""

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError, one_line
-from offramp.evaluation.run import find_device
 from offramp.interop import load
 from offramp.models import MultiExitModel
+from offramp.models.device import find_device
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
 from offramp.tasks.encoding import Row, text_encoder
 

@@ -17,10 +17,10 @@ from offramp.interop.vocabulary import FILES
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import TextEncoder
 from offramp.tasks.task import Task
+from offramp.tasks.trained import RECORD
 from offramp.training.card import model_card
 from offramp.training.plan import Plan, read_plan, write_json
 
-RECORD = "training.json"
 WEIGHTS = "model.safetensors"
 STALE = ("evaluation", "policy.json", *FILES)
 """What an earlier model in the same folder left and is not true of the new one."""
