@@ -139,7 +139,7 @@ def _registries_as_they_were() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_registries_as_they_were")
-def test_contributing_examples_are_all_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contributing_examples_are_all_it_takes() -> None:
     """A policy and a recipe, each by its file and its row and nothing else, take part in the matrix."""
     policy, policy_row, recipe, recipe_row = (
         text for language, text in blocks("CONTRIBUTING.md") if language == "python"

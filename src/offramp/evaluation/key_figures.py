@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results
-from offramp.evaluation.sweep import pareto
+from offramp.evaluation.sweep import best_within, cheapest, pareto
 
 AGREEMENT = "agreement"
 """Stands in for the score where there are no labels."""
@@ -55,15 +55,12 @@ def front(points: Iterable[OperatingPoint], metric: str) -> list[OperatingPoint]
 
 def cheapest_within(results: Results, metric: str, loss: float = POINT) -> OperatingPoint | None:
     """The cheapest point that scores at most `loss` less than full depth."""
-    enough = full_depth(results, metric) - loss - 1e-9
-    good = [point for point in all_points(results) if value(point, metric) >= enough]
-    return min(good, key=lambda point: (point.cost, -value(point, metric)), default=None)
+    return cheapest(all_points(results), full_depth(results, metric) - loss, lambda point: value(point, metric))
 
 
 def best_at(results: Results, metric: str, speed_up: float) -> OperatingPoint | None:
     """The point with the best score of those that need at most 1 / speed_up of the layers."""
-    cheap = [point for point in all_points(results) if point.cost <= 1 / speed_up + 1e-9]
-    return max(front(cheap, metric), key=lambda point: value(point, metric), default=None)
+    return best_within(all_points(results), 1 / speed_up, lambda point: value(point, metric))
 
 
 def written(number: float | None, metric: str) -> str:

@@ -10,7 +10,7 @@ from offramp.errors import OfframpError
 from offramp.evaluation.trace import Trace
 from offramp.policies.entropy import DEEBERT, Entropy
 
-KEPT = ("spearman", "f1", "matthews", "accuracy")
+KEPT = ("f1", "matthews", "accuracy")
 """The score that DeeBERT's program keeps is the first of these that the task has."""
 
 

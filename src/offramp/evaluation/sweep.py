@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 from offramp.evaluation.results import ExitScore, OperatingPoint
+
+NEARLY = 1e-9
+"""Room for rounding where a point lies just at a limit."""
 
 
 def quality(point: OperatingPoint | ExitScore) -> float:
@@ -19,6 +23,22 @@ def pareto(points: Iterable[OperatingPoint], by: Callable[[OperatingPoint], floa
         if not front or by(point) > by(front[-1]):
             front.append(point)
     return front
+
+
+def cheapest(
+    points: Iterable[OperatingPoint], least: float, by: Callable[[OperatingPoint], float] = quality
+) -> OperatingPoint | None:
+    """The cheapest point that scores at least so much; of equal cost, the best."""
+    good = [point for point in points if by(point) >= least - NEARLY]
+    return min(good, key=lambda point: (point.cost, -by(point)), default=None)
+
+
+def best_within(
+    points: Iterable[OperatingPoint], budget: float, by: Callable[[OperatingPoint], float] = quality
+) -> OperatingPoint | None:
+    """The best point that costs at most so much; of equal score, the cheapest."""
+    affordable = [point for point in points if point.cost <= budget + NEARLY and not math.isnan(by(point))]
+    return max(affordable, key=lambda point: (by(point), -point.cost), default=None)
 
 
 def area(points: Iterable[OperatingPoint], first_cost: float, first_score: float) -> float:

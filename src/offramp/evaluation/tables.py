@@ -9,14 +9,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from offramp.evaluation.key_figures import main_metric, value, written
+from offramp.evaluation.key_figures import AGREEMENT, SPEED_UPS, main_metric, value, written
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
-from offramp.evaluation.sweep import quality
+from offramp.evaluation.sweep import best_within, cheapest, quality
 
 LOSSES = (0.0, 0.5, 1.0, 2.0)
 """Points of percent below full depth that people accept."""
-SPEEDS = (2, 3, 4)
-NEARLY = 1e-9
 MOST_ROWS = 12
 """Of the Pareto front on the terminal; sweep.csv has them all."""
 
@@ -50,15 +48,11 @@ def handful(sweep: Sweep, full_depth: float) -> list[tuple[str, OperatingPoint]]
     """The points people ask for, each once with the hardest wishes it fulfils, the dearest first."""
     wishes: dict[int, dict[str, str]] = {}
     for loss in reversed(LOSSES):
-        good = [point for point in sweep.points if quality(point) >= full_depth - loss / 100 - NEARLY]
-        if good:
-            cheapest = min(good, key=lambda point: (point.cost, -quality(point)))
-            wishes.setdefault(sweep.points.index(cheapest), {})["loss"] = f"−{loss:g} at most" if loss else "no loss"
-    for speed in SPEEDS:
-        fast = [point for point in sweep.points if point.speed_up >= speed - NEARLY]
-        if fast:
-            best = max(fast, key=lambda point: (quality(point), -point.cost))
-            wishes.setdefault(sweep.points.index(best), {})["speed"] = f"{speed}×"
+        if good := cheapest(sweep.points, full_depth - loss / 100):
+            wishes.setdefault(sweep.points.index(good), {})["loss"] = f"−{loss:g} at most" if loss else "no loss"
+    for speed in SPEED_UPS:
+        if fast := best_within(sweep.points, 1 / speed):
+            wishes.setdefault(sweep.points.index(fast), {})["speed"] = f"{speed}×"
     return [(", ".join(wishes[place].values()), sweep.points[place]) for place in sorted(wishes, reverse=True)]
 
 
@@ -74,7 +68,7 @@ def pareto_table(results: Results) -> Table:
 def sweep_table(sweep: Sweep) -> Table:
     """Every point of a sweep."""
     metrics = list(sweep.points[0].scores) if sweep.points else []
-    return _points_table(", ".join([sweep.name, *_curve(sweep)]), sweep.points, *(metrics or ["agreement"]))
+    return _points_table(", ".join([sweep.name, *_curve(sweep)]), sweep.points, *(metrics or [AGREEMENT]))
 
 
 def point_table(results: Results, point: OperatingPoint) -> Table:

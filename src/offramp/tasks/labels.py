@@ -8,9 +8,9 @@ from typing import Any
 
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
+from offramp.tasks.benchmarks import NLI
 from offramp.tasks.task import Examples, Task
 
-MNLI = ("contradiction", "entailment", "neutral")
 MEANINGS = {
     "elue/snli": ("entailment", "neutral", "contradiction"),
     "glue/wnli": ("not_entailment", "entailment"),
@@ -103,7 +103,7 @@ def adopt_labels(model: MultiExitModel, task: Task) -> None:
 
 def _usual_order(model: MultiExitModel, task: Task) -> tuple[str, ...]:
     is_roberta = model.config.backbone_config.model_type == "roberta"
-    return ROBERTA_MNLI if is_roberta and task.labels == MNLI else task.labels
+    return ROBERTA_MNLI if is_roberta and task.labels == NLI else task.labels
 
 
 def _are_numbers(labels: tuple[str, ...]) -> bool:
