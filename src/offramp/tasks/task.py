@@ -38,18 +38,25 @@ class Task:
 
     name: str
     labels: tuple[str, ...]
-    """The answers, in index order; none means that the answer is a number."""
+    """The answers, in index order; none means that the answer is a number or a span."""
     metrics: tuple[str, ...]
     """Names in `offramp.tasks.metrics`; the first is *the* score."""
     pair: bool
-    readers: Mapping[str, Callable[[], Examples]] = field(repr=False, compare=False)
-    """How to read each split: `train`, `dev`, `test`; MNLI has `dev_matched`, `dev_mismatched` and so on."""
+    readers: Mapping[str, Callable[[], Any]] = field(repr=False, compare=False)
+    """How to read each split: `train`, `dev`, `test`; MNLI has `dev_matched`, `dev_mismatched` and so on.
+
+    They give `Examples`, or `squad.Questions` where the answers are spans.
+    """
     record: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """What `offramp.task(**record)` needs to make this task again: plain JSON."""
+    spans: bool = False
+    """Whether the answers are spans of the second text (SQuAD)."""
 
     @property
     def kind(self) -> str:
-        """`classification` or `regression`."""
+        """`classification`, `regression` or `span`."""
+        if self.spans:
+            return "span"
         return "classification" if self.labels else "regression"
 
     @property
@@ -61,8 +68,8 @@ class Task:
         """The splits to score on: one, or MNLI's two."""
         return tuple(split for split in self.readers if split.startswith("dev"))
 
-    def split(self, name: str) -> Examples:
-        """Read one split."""
+    def split(self, name: str) -> Any:
+        """Read one split: `Examples`, or `squad.Questions` where answers are spans."""
         if name not in self.readers:
             raise OfframpError(f"{self.name} has no split {name!r} here: it has {', '.join(self.readers) or 'none'}")
         return self.readers[name]()
