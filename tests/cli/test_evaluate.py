@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable
@@ -17,7 +18,9 @@ import offramp
 from offramp.evaluation import Results, Trace, evaluate
 from offramp.tasks import own_task
 from tests.command_line import Result
+from tests.evaluation.made_questions import squad_file
 from tests.generated import WORDS, reviews, reviews_file
+from tests.prediction.models import model_folder
 from tests.tiny import tiny_model
 
 Run = Callable[..., Result]
@@ -288,3 +291,69 @@ def test_in_python(folder: Path, tmp_path: Path) -> None:
     assert evaluate(folder).seconds == kept.seconds, "not run again"
     task = own_task(test=reviews_file(tmp_path / "new.csv", rows=9), text="review", labels=("bad", "good"))
     assert len(evaluate(model, task, split="test", out=tmp_path / "out", limit=4)) == 4
+
+
+@pytest.fixture
+def span_folder(tmp_path: Path) -> Path:
+    """A model that answers questions, and says what it was trained on."""
+    data = {"data": squad_file(tmp_path / "train.json"), "dev": squad_file(tmp_path / "dev.json", seed=1)}
+    return model_folder(tmp_path / "spans", trained=dict(offramp.task("squad", **data).record), span=True)
+
+
+def test_spans(run: Run, span_folder: Path) -> None:
+    done = run("evaluate", span_folder, "--policy", "entropy(2.5) & patience(1)", "--no-report")
+    assert done.status == 0, done.err
+    assert "spans: squad dev, 12 questions in " in done.out
+    results = Results.read(span_folder / "evaluation" / "dev" / "results.json")
+    assert (results.metrics, results.rows) == (["f1", "exact"], 12)
+    assert sum(results.point.exits.values()) == results.settings["windows"] > 12
+    shares = re.findall(r"([\d.]+) %", done.out.split("Rows by the layer")[1])
+    assert sum(map(float, shares)) == pytest.approx(100, abs=0.3)
+    trace = span_folder / "evaluation" / "dev" / "trace.npz"
+    again = run("evaluate", "--trace", trace, "--no-report", "--policy", "entropy(2.5) & patience(1)", "--json")
+    assert json.loads(again.out)["point"]["scores"] == results.point.scores
+    assert "stored trace" in run("evaluate", span_folder, "--no-report").err
+
+
+def test_spans_drawn_and_compared(run: Run, span_folder: Path) -> None:
+    pytest.importorskip("plotly")
+    assert run("evaluate", span_folder, "--name", "one").status == 0
+    assert (span_folder / "evaluation" / "dev" / "report.html").is_file()
+    run("evaluate", span_folder, "--name", "two", "--out", span_folder / "other", "--no-report")
+    done = run("compare", span_folder / "evaluation" / "dev", span_folder / "other", "--out", span_folder / "compared")
+    assert done.status == 0, done.err
+    assert "one" in done.out
+
+
+def test_questions_of_another_file(run: Run, span_folder: Path, tmp_path: Path) -> None:
+    done = run("evaluate", span_folder, "--data", squad_file(tmp_path / "new-v2.0.json", seed=2), "--no-report")
+    assert done.status == 0, done.err
+    results = Results.read(span_folder / "evaluation" / "file-new-v2.0" / "results.json")
+    assert (results.task, results.split) == ("new-v2.0", "test")
+    (tmp_path / "folder").mkdir()
+    squad_file(tmp_path / "folder" / "dev-v2.0.json", questions=5)
+    done = run("evaluate", span_folder, "--data", tmp_path / "folder", "--no-report", "--json")
+    assert (json.loads(done.out)["split"], json.loads(done.out)["rows"]) == ("dev", 5)
+    unlabelled = squad_file(tmp_path / "asked.json", labelled=False)
+    done = run("evaluate", span_folder, "--data", unlabelled, "--no-report")
+    assert "has no labels: answers are compared with those of full depth" in done.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--policy", "window(2)"), "window makes no sense for span: use entropy"),
+        (("--data", "{data}/train.json"), "a score on them says nothing"),
+        (("--data", "{data}/dev.json", "--text", "context"), "text is for own data with labels"),
+        (("--data", "{data}/spans/config.json"), "config.json"),
+        (("--data", "{data}/missing.json"), "missing.json"),
+        (("--legacy-npy", "{data}/npy"), "they need a labelled classification task"),
+        (("--max-length", "4000"), "max length 4000"),
+    ],
+)
+def test_bad_input_on_spans(run: Run, span_folder: Path, arguments: tuple[str, ...], message: str) -> None:
+    place = span_folder.parent
+    refused = run("evaluate", span_folder, *(argument.format(data=place) for argument in arguments), "--no-report")
+    assert refused.status == 2, refused.err
+    [said] = refused.err.split("error: ")[1].splitlines()
+    assert message in said

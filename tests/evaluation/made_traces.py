@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from types import SimpleNamespace
 from typing import Any
@@ -38,6 +39,21 @@ def random_trace(exits: int = 6, samples: int = 120, classes: int = 2, labelled:
         "seconds": 2.0,
     }
     return Trace(**settings | changes)
+
+
+def gated_trace(**changes: Any) -> Trace:
+    """With gates that keep units at random; folding deleted three heads of the third layer."""
+    draw = np.random.default_rng(1)
+    rates = draw.random((6, 12)).round(3)
+    rates[2, 9:] = math.nan
+    counts = {
+        "heads_kept": draw.integers(0, 13, (6, 120)),
+        "neurons_kept": 64 * draw.integers(0, 49, (6, 120)),
+        "predictor_flops": np.full(6, 6e5),
+        "head_rates": rates,
+        "neuron_rates": draw.random((6, 48)),
+    }
+    return random_trace(**counts | changes)
 
 
 def made_task(classes: int = 3, examples: Examples | None = None) -> Task:

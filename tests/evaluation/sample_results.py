@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
+from offramp.evaluation.results import ExitScore, GateReport, OperatingPoint, Results, Sweep
 
 POLICIES = {"entropy": 0.10, "confidence": 0.12, "patience": 0.22, "window": 0.15, "ruled_out": 0.30}
 """How noisy each policy's idea of being right is."""
@@ -24,6 +24,7 @@ def sample_results(
     seed: int = 0,
     task: str = "sst-2",
     split: str = "dev",
+    gates: GateReport | None = None,
 ) -> Results:
     """Rows get easier with each layer, at a pace of their own; `skill` is how early the exits are good."""
     random = np.random.default_rng(seed)
@@ -72,5 +73,24 @@ def sample_results(
         sweeps=sweeps,
         pareto=[],
         point=point("entropy(0.1) | window(8)", np.clip((ease < 2).sum(0) + 1, 1, depth)) if asked else None,
+        gates=gates,
         settings={"recipe": name.split()[0], "device": "cpu", "batch_size": 32, "versions": {"torch": "2.13.0"}},
     )
+
+
+def sample_gates(
+    depth: int = 12, heads: int = 12, blocks: int = 48, *, deleted: bool = False, seed: int = 0
+) -> GateReport:
+    """Half of the gates are constant, as in trained models; folding has `deleted` those that are always off."""
+    random = np.random.default_rng(seed)
+
+    def rates(units: int) -> list[list[float | None]]:
+        drawn = np.clip(random.normal(0.6, 0.7, (depth, units)), 0, 1).round(4)
+        rows = [[rate for rate in row if rate or not deleted] for row in drawn.tolist()]
+        return [row + [None] * (units - len(row)) for row in rows]
+
+    def means(rows: list[list[float | None]]) -> list[float]:
+        return [sum(rate or 0 for rate in row) / len(row) for row in rows]
+
+    of_heads, of_neurons = rates(heads), rates(blocks)
+    return GateReport(5.594, 3.412, 3.412 / 5.594, means(of_heads), means(of_neurons), of_heads, of_neurons)

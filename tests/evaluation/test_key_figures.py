@@ -83,7 +83,13 @@ def test_scores_that_are_no_numbers() -> None:
 
 @pytest.mark.parametrize(
     ("number", "metric", "text"),
-    [(0.9237, "accuracy", "92.4 %"), (0.583, "matthews", "58.3"), (None, "f1", "–"), (math.nan, "pearson", "–")],
+    [
+        (0.9237, "accuracy", "92.4 %"),
+        (0.5, "exact", "50.0 %"),
+        (0.583, "matthews", "58.3"),
+        (None, "f1", "–"),
+        (math.nan, "pearson", "–"),
+    ],
 )
 def test_written(number: float | None, metric: str, text: str) -> None:
     assert written(number, metric) == text

@@ -19,7 +19,7 @@ from offramp.errors import OfframpError
 from offramp.evaluation.key_figures import all_points, best_at, cheapest_within, front
 from offramp.evaluation.report import write_report
 from offramp.evaluation.results import Results
-from tests.evaluation.sample_results import sample_results
+from tests.evaluation.sample_results import sample_gates, sample_results
 
 HOSTILE = """</script><img src=x onerror="document.title='owned'"> "quoted" 'single' & <b>bold</b> {{data}} \u2028"""
 FEW = {"points": 8, "rows": 200}
@@ -74,6 +74,7 @@ PAGES: dict[str, list[Results]] = {
     "one": [sample_results(points=40)],
     "asked, no labels": [sample_results(asked=True, labelled=False, **FEW)],
     "one exit, one row": [ONE_EXIT],
+    "gates": [sample_results(gates=sample_gates(deleted=True), **FEW)],
     "no sweep": [dataclasses.replace(ONE_EXIT, sweeps=[])],
     "several": [
         sample_results("deebert", skill=0.7, **FEW),
@@ -89,6 +90,7 @@ def test_every_page_opens(name: str, tmp_path: Path, open_page: Callable[..., An
     page = open_page(write_report(PAGES[name], tmp_path / "report.html"), scheme="dark")
     assert page.locator("h1").inner_text() == "sst-2 (dev)"
     assert page.locator(".chart .main-svg").count() >= 3
+    assert page.locator("#gates").is_visible() == any(one.gates for one in PAGES[name])
     assert "owned" not in page.title()
     for scheme in ("dark", "light"):
         page.emulate_media(color_scheme=scheme)

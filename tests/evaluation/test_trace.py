@@ -67,11 +67,6 @@ def test_progress_and_precision() -> None:
         trace_of(model, rows, precision="int4")
 
 
-def test_spans_are_refused() -> None:
-    with pytest.raises(OfframpError, match="spans cannot be evaluated yet"):
-        exit_logits(tiny_model(span=True), random_rows(), ENCODER)
-
-
 @pytest.mark.parametrize("labelled", [True, False])
 @pytest.mark.parametrize("classes", [3, 1])
 def test_save_and_load(classes: int, labelled: bool, tmp_path: Path) -> None:

@@ -15,8 +15,11 @@ SAMPLES = 8
 """Most samples in a trace that the matrix is run on."""
 SCRIPT = (1, 3, 2, 5, 4, 1, 2, 3)
 
+PADDING = torch.finfo(torch.float32).min
+"""What the logits of spans are padded with."""
+
 History = list[list[float]]
-"""The logits one sample has seen so far, exit by exit."""
+"""The logits one sample has seen so far, exit by exit; of spans, each token's two."""
 Rule = Callable[[History, int], bool]
 """Whether a sample (its history, its number) leaves now."""
 
@@ -26,7 +29,12 @@ class Row:
     policy: Policy
     rule: Rule
     classes: tuple[int, ...] = (2, 3, 5)
+    """Of spans: tokens."""
     task: str = "classification"
+
+    def shape(self, classes: int) -> tuple[int, ...]:
+        """Of one sample's logits at one exit."""
+        return (classes, 2) if self.task == "span" else (classes,)
 
 
 def softmax(logits: list[float]) -> list[float]:
@@ -86,6 +94,29 @@ def window(size: int, story: str, margin: float, spread: float, published: bool)
     return rule
 
 
+def ends(tokens: list[list[float]]) -> tuple[list[float], list[float]]:
+    """The logits of the start and those of the end, without padding."""
+    real = [pair for pair in tokens if pair != [PADDING, PADDING]]
+    return [start for start, _ in real], [end for _, end in real]
+
+
+def certain_span(threshold: float, normalised: bool = False) -> Rule:
+    def rule(seen: History, _: int) -> bool:
+        start, end = ends(seen[-1])
+        largest = math.log(len(start)) if normalised and len(start) > 1 else 1.0
+        return (entropy(start) + entropy(end)) / 2 / largest < threshold
+
+    return rule
+
+
+def likely_span(threshold: float) -> Rule:
+    return lambda seen, _: math.prod(max(softmax(end)) for end in ends(seen[-1])) > threshold
+
+
+def patient_span(times: int) -> Rule:
+    return lambda seen, _: len(seen) > times and len({tuple(map(label, ends(z))) for z in seen[-times - 1 :]}) == 1
+
+
 def either(*rules: Rule) -> Rule:
     return lambda seen, sample: any(rule(seen, sample) for rule in rules)
 
@@ -114,6 +145,16 @@ MATRIX: dict[str, Row] = {
     "window of one": Row(Window(1, margin=0.2317), window(1, "same_side", 0.2317, 0, False)),
     "fixed": Row(Fixed(3), lambda seen, _: len(seen) >= 3),
     "fixed, regression": Row(Fixed(2), lambda seen, _: len(seen) >= 2, (1,), "regression"),
+    "entropy, span": Row(Entropy(0.6131), certain_span(0.6131), (1, 4, 7), "span"),
+    "entropy, normalised, span": Row(
+        Entropy(0.4131, normalised=True), certain_span(0.4131, normalised=True), (4, 1, 7), "span"
+    ),
+    "confidence, span": Row(Confidence(0.5317), likely_span(0.5317), (2, 4, 7), "span"),
+    "patience, span": Row(Patience(1), patient_span(1), (2, 3), "span"),
+    "PCEE-BERT, span": Row(
+        Patience(1) & Confidence(0.4317), both(patient_span(1), likely_span(0.4317)), (2, 3), "span"
+    ),
+    "fixed, span": Row(Fixed(2), lambda seen, _: len(seen) >= 2, (3,), "span"),
     "scripted": Row(Scripted(SCRIPT), lambda seen, sample: len(seen) >= SCRIPT[sample]),
     "ELBERT's two stages": Row(
         Entropy(0.1317, normalised=True) | Window(3),

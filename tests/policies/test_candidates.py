@@ -27,6 +27,7 @@ from offramp.policies import (
     policy_from_text,
 )
 from offramp.policies.threshold import POINTS, spread_thresholds
+from tests.policies.matrix import PADDING
 
 THRESHOLDS = [Entropy, Confidence, RuledOut]
 
@@ -37,17 +38,38 @@ def growing_certain(exits: int = 6, samples: int = 300, classes: int = 2) -> Ten
     return torch.randn(exits, samples, classes, generator=draw) * torch.arange(1, exits + 1)[:, None, None] / 2
 
 
-def costs(policies: list[Policy], trace: Tensor, layers: list[int] | None = None) -> list[float]:
+def growing_certain_spans(exits: int = 6, samples: int = 300, tokens: int = 9) -> Tensor:
+    """The same of spans in windows of 2 to `tokens` tokens, padded: (E, N, T, 2)."""
+    trace = growing_certain(exits, samples, 2 * tokens).view(exits, samples, tokens, 2)
+    lengths = torch.randint(2, tokens + 1, (samples, 1), generator=torch.Generator().manual_seed(2))
+    padding = torch.arange(tokens) >= lengths  # (N, T)
+    return trace.masked_fill(padding[..., None], PADDING)
+
+
+TRACES = {
+    "classification": growing_certain(classes=3),
+    "regression": growing_certain(classes=1),
+    "span": growing_certain_spans(),
+}
+
+
+def costs(
+    policies: list[Policy], trace: Tensor, layers: list[int] | None = None, task: str = "classification"
+) -> list[float]:
     layers = layers or list(range(1, len(trace) + 1))
-    return [torch.tensor(layers)[first_exit(p, trace, layers)].float().mean().item() / layers[-1] for p in policies]
+    exits = [first_exit(policy, trace, layers, task) for policy in policies]
+    return [torch.tensor(layers)[one].float().mean().item() / layers[-1] for one in exits]
 
 
-@pytest.mark.parametrize("rule", THRESHOLDS)
+@pytest.mark.parametrize(
+    ("rule", "task"),
+    [(rule, "classification") for rule in THRESHOLDS] + [(Entropy, "span"), (Confidence, "span")],
+)
 @pytest.mark.parametrize("layers", [[1, 2, 3, 4, 5, 6], [2, 3, 7, 8, 11, 12]])
-def test_thresholds_cover_the_whole_curve_evenly(rule: type[Threshold], layers: list[int]) -> None:
-    trace = growing_certain(classes=3)
-    policies = rule.candidates(trace, layers, "classification")
-    found = costs(policies, trace, layers)
+def test_thresholds_cover_the_whole_curve_evenly(rule: type[Threshold], task: str, layers: list[int]) -> None:
+    trace = TRACES[task]
+    policies = rule.candidates(trace, layers, task)
+    found = costs(policies, trace, layers, task)
     assert found[0] == 1.0
     assert found[-1] == pytest.approx(layers[0] / layers[-1])
     saved = [a - b for a, b in itertools.pairwise(found)]
@@ -109,11 +131,11 @@ def test_odd_traces(rule: type[Policy], trace: Tensor) -> None:
 
 
 @pytest.mark.parametrize("rule", REGISTRY.values(), ids=REGISTRY.keys())
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", TRACES)
 def test_candidates_and_papers_can_be_run_typed_and_told_apart(rule: type[Policy], task: str) -> None:
     if task not in rule.tasks:
         return
-    trace = growing_certain(classes=1 if task == "regression" else 3)
+    trace = TRACES[task]
     for policies in (rule.candidates(trace, range(1, 7), task), rule.from_papers(task)):
         assert len(set(map(str, policies))) == len(policies)
         assert len({policy.curve for policy in policies}) <= 1
@@ -126,6 +148,7 @@ def test_what_is_swept() -> None:
     trace = growing_certain(exits=4)
     assert Fixed.candidates(trace, [2, 4, 6, 6], "classification") == [Fixed(2), Fixed(4), Fixed(6)]
     assert Patience.candidates(trace, range(1, 5), "classification") == [Patience(1), Patience(2), Patience(3)]
+    assert Patience.candidates(TRACES["span"], range(1, 5), "span") == [Patience(1), Patience(2), Patience(3)]
     assert len(Window.candidates(trace, range(1, 5), "classification")) == 3 * 3
     assert Scripted.candidates(trace, range(1, 5), "classification") == []
     stages = Either.candidates(trace, range(1, 5), "classification")
@@ -148,6 +171,7 @@ def test_tolerances_cover_the_range_of_each_patience() -> None:
 
 def test_the_papers_lists() -> None:
     assert [p.threshold for p in Entropy.from_papers("classification")][-3:] == [0.5, 0.6, 0.7]
+    assert Entropy.from_papers("span") == Patience.from_papers("span") == []  # nobody has published any
     assert Patience.from_papers("regression")[0] == Patience(2, 0.94)
     assert Either.from_papers("classification")[0] == Entropy(0.9, normalised=True) | Window(8)
     assert [p.size for p in Window.from_papers("classification")] == list(range(2, 13))

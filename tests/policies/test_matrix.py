@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from offramp.policies import REGISTRY, first_exit, policy_from_json, policy_from_text, select_rows
-from tests.policies.matrix import MATRIX, SAMPLES, Row
+from tests.policies.matrix import MATRIX, PADDING, SAMPLES, Row
 
 EXITS = 5
 
@@ -19,12 +20,16 @@ rows_of_matrix = pytest.mark.parametrize("row", MATRIX.values(), ids=MATRIX.keys
 
 
 @st.composite
-def traces(draw: st.DrawFn, classes: tuple[int, ...]) -> Tensor:
-    """Logits (E, N, C) on a grid coarse enough that exits agree and disagree, and probabilities repeat."""
-    shape = (EXITS, draw(st.integers(1, SAMPLES)), draw(st.sampled_from(classes)))
-    size = shape[0] * shape[1] * shape[2]
-    values = draw(st.lists(st.integers(-12, 12), min_size=size, max_size=size))
-    return torch.tensor(values, dtype=torch.float32).view(shape) * draw(st.sampled_from([0.1, 0.37, 1.0]))
+def traces(draw: st.DrawFn, row: Row) -> Tensor:
+    """Logits on a grid coarse enough that exits agree and disagree, and probabilities repeat; spans are padded."""
+    samples, classes = draw(st.integers(1, SAMPLES)), draw(st.sampled_from(row.classes))
+    shape = (EXITS, samples, *row.shape(classes))
+    values = draw(st.lists(st.integers(-12, 12), min_size=math.prod(shape), max_size=math.prod(shape)))
+    trace = torch.tensor(values, dtype=torch.float32).view(shape) * draw(st.sampled_from([0.1, 0.37, 1.0]))
+    if row.task == "span":
+        for sample in range(samples):
+            trace[:, sample, draw(st.integers(1, classes)) :] = PADDING
+    return trace
 
 
 def one_at_a_time(row: Row, trace: Tensor) -> list[int]:
@@ -55,7 +60,7 @@ def live(row: Row, trace: Tensor, samples: Tensor) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_batched_is_one_at_a_time_is_live(row: Row, data: st.DataObject) -> None:
-    trace = data.draw(traces(row.classes))
+    trace = data.draw(traces(row))
     expected = one_at_a_time(row, trace)
     assert first_exit(row.policy, trace, task=row.task).tolist() == expected
     order = data.draw(st.permutations(range(trace.shape[1])))
@@ -77,15 +82,17 @@ def test_text_round_trip(row: Row) -> None:
 @rows_of_matrix
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_every_precision(row: Row, dtype: torch.dtype) -> None:
-    trace = torch.randn(EXITS, SAMPLES, row.classes[0], generator=torch.Generator().manual_seed(1)).to(dtype)
+    shape = (EXITS, SAMPLES, *row.shape(row.classes[0]))
+    trace = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
     assert first_exit(row.policy, trace, task=row.task).tolist() == one_at_a_time(row, trace.float())
 
 
 @rows_of_matrix
 def test_extreme_logits_give_a_decision(row: Row) -> None:
     """No NaN, no overflow, at any finite logit: a decision on such rows is the decision on merely large ones."""
-    largest = torch.finfo(torch.float32).max
-    signs = torch.randint(-1, 2, (EXITS, SAMPLES, row.classes[-1]), generator=torch.Generator().manual_seed(2)).float()
+    largest = torch.finfo(torch.float32).max * (0.999 if row.task == "span" else 1.0)  # the smallest of all is padding
+    shape = (EXITS, SAMPLES, *row.shape(row.classes[-1]))
+    signs = torch.randint(-1, 2, shape, generator=torch.Generator().manual_seed(2)).float()
     extreme, large = (first_exit(row.policy, signs * size, task=row.task) for size in (largest, 1e4))
     assert extreme.tolist() == large.tolist()
 

@@ -19,6 +19,7 @@ from offramp.policies import (
     Policy,
     RuledOut,
     Scripted,
+    Threshold,
     Window,
     entropy,
     first_exit,
@@ -105,6 +106,43 @@ def test_exits_on_some_layers_are_numbered_by_layer() -> None:
     assert first_exit(Entropy(by_layer), trace, exit_layers=[4, 8, 12]).item() == 1
 
 
+SPAN_SIGNALS = [Entropy(0.0), Entropy(0.0, normalised=True), Confidence(0.0)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("policy", SPAN_SIGNALS, ids=str)
+def test_padding_changes_no_signal_of_a_span(policy: Threshold, dtype: torch.dtype) -> None:
+    draw = torch.Generator().manual_seed(3)
+    for tokens in (1, 2, 7, 30):
+        alone = torch.randn(5, tokens, 2, generator=draw).to(dtype) * 3
+        padding = torch.full((5, 11, 2), torch.finfo(dtype).min, dtype=dtype)
+        expected = policy.signal(alone)
+        for padded in (torch.cat([alone, padding], 1), torch.cat([padding, alone], 1)):
+            torch.testing.assert_close(policy.signal(padded), expected, rtol=1e-6, atol=1e-6)
+        assert not expected.isnan().any()
+
+
+def test_signals_of_a_span() -> None:
+    """Start: all tokens alike; end: one of two of the four."""
+    start, end = [0.25] * 4, [0.5, 0.5, 1e-30, 1e-30]
+    logits = torch.tensor([start, end]).log().T.unsqueeze(0)  # (1, T, 2)
+    assert Entropy(0.0).signal(logits).item() == pytest.approx((math.log(4) + math.log(2)) / 2)
+    assert Entropy(0.0, normalised=True).signal(logits).item() == pytest.approx(0.75)
+    assert Confidence(0.0).signal(logits).item() == pytest.approx(0.125)
+
+
+def test_patience_on_spans_wants_both_ends_repeated() -> None:
+    tokens = torch.eye(4)
+    steady, moving = tokens[0], tokens[:3]
+    for start, end, exit in (
+        (steady.expand(3, 4), steady.expand(3, 4), 1),
+        (steady.expand(3, 4), moving, 2),
+        (moving, steady.expand(3, 4), 2),
+    ):
+        trace = torch.stack([start, end], -1).unsqueeze(1)  # (E, 1, T, 2)
+        assert first_exit(Patience(1), trace, task="span").item() == exit
+
+
 REFUSED: dict[str, tuple[Policy, str, str]] = {
     "entropy on regression": (
         Entropy(0.1),
@@ -117,7 +155,9 @@ REFUSED: dict[str, tuple[Policy, str, str]] = {
     "entropy inside a combination": (Patience(2, 0.5) | Entropy(0.1), "regression", "entropy makes no sense"),
     "too few thresholds": (Entropy((0.1, 0.2)), "classification", "2 values of threshold, but the model has 4 layers"),
     "no such layer": (Fixed(9), "classification", r"no exit there; the exits are after layers \[1, 2, 3, 4\]"),
-    "entropy on spans": (Entropy(0.1), "span", r"makes no sense for span: use fixed\(layer\) instead"),
+    "window on spans": (Window(3), "span", r"window makes no sense for span: use entropy\(0.5\), confidence\(0.5\) or"),
+    "ruled out on spans": (RuledOut(0.1), "span", "ruled_out makes no sense for span: use entropy"),
+    "window inside a combination on spans": (Entropy(0.1) | Window(3), "span", "window makes no sense for span"),
 }
 
 

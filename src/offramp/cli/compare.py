@@ -35,7 +35,9 @@ COLUMNS = {
     "score_4x": "4×",
     "cost_at_minus_1": "cost −1 pt",
     "elue": "ELUE",
+    "flops_ratio": "FLOPs",
 }
+"""The last one only where a model has gates."""
 
 
 @app.command(epilog=EXAMPLES)
@@ -80,16 +82,21 @@ def _show(comparison: Comparison) -> None:
         "cost −1 pt: share of layers within one point of the model's own full depth.",
         style="dim",
     )
+    if any(one.gates for one in comparison.results):
+        console.print(
+            "FLOPs: what gates leave of a model's operations at full depth, in percent, by EBERT's count.", style="dim"
+        )
 
 
 def _table(title: str, rows: list[Row]) -> Table:
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", overflow="fold", min_width=12)
-    for heading in COLUMNS.values():
-        table.add_column(heading, justify="right", no_wrap=True)
+    shown = [key for key in COLUMNS if key in rows[0].numbers]
+    for key in shown:
+        table.add_column(COLUMNS[key], justify="right", no_wrap=True)
     for row in rows:
         runs = f" ({row.runs} runs)" if row.runs > 1 else ""
-        table.add_row(escape(row.name + runs), *(_cell(row, key) for key in COLUMNS))
+        table.add_row(escape(row.name + runs), *(_cell(row, key) for key in shown))
     return table
 
 

@@ -29,13 +29,21 @@ from offramp.evaluation.elue import reference_curve
 from offramp.evaluation.legacy_arrays import write_legacy_arrays
 from offramp.evaluation.results import Results
 from offramp.evaluation.run import default_splits, evaluate
-from offramp.evaluation.tables import exits_table, histogram_table, pareto_table, point_table, policies_table
-from offramp.evaluation.trace import OnRows, Trace
+from offramp.evaluation.tables import (
+    exits_table,
+    gates_table,
+    histogram_table,
+    pareto_table,
+    point_table,
+    policies_table,
+)
+from offramp.evaluation.trace import OnRows
+from offramp.evaluation.trace_base import TraceBase
 from offramp.evaluation.writing import write_results
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import policy_from_text
-from offramp.tasks import Task, own_task
+from offramp.tasks import Task, own_task, squad_task
 from offramp.tasks import task as make_task
 from offramp.tasks.labels import model_labels
 from offramp.tasks.tables import read_table
@@ -51,6 +59,8 @@ Examples:
   offramp evaluate models/deebert-mrpc --task mrpc --data-dir glue --published
 
   offramp evaluate runs/reviews --data new.csv --text review --label verdict --out new
+
+  offramp evaluate runs/squad --data dev-v2.0.json --policy 'confidence(0.6)'
 
   offramp evaluate --trace runs/sst2/evaluation/dev/trace.npz --policy 'patience(3)' --no-report
 """
@@ -78,11 +88,13 @@ def evaluate_command(
     trace: Annotated[Path | None, typer.Option(help="Use this trace, and run no model.")] = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Run the model even if a true trace is there.")] = False,
     name: Annotated[str | None, typer.Option(help="What plots and comparisons call this model.")] = None,
-    max_length: Annotated[int | None, typer.Option(help="Cut texts to so many tokens; default: as trained.")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Cut texts (or windows on them) to so many tokens; default: as trained.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     precision: Annotated[str | None, typer.Option(help="bf16 or fp16 instead of the weights' own.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows, or questions.")] = None,
     legacy_npy: Annotated[Path | None, typer.Option(help="Also write DeeBERT's .npy files to this folder.")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="No plots and no report.html.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, one line a split.")] = False,
@@ -102,7 +114,7 @@ def evaluate_command(
         given |= {"--label": label, "--metric": metric, "--split": split, "--max-length": max_length, "--limit": limit}
         if unused := [option for option, value in given.items() if value is not None]:
             raise OfframpError(f"{unused[0]} goes with a model: a trace holds its rows, labels and metrics already")
-        traces = {out or trace.parent: Trace.load(trace)}
+        traces = {out or trace.parent: TraceBase.load(trace)}
         curve = reference_curve(next(iter(traces.values())).task, reference)
     else:
         opened = load(str(model))
@@ -136,6 +148,8 @@ def _task(
     """The task asked for, or the one the model was trained on. Every row of an own file is evaluated on."""
     text, text_pair, label, metric = columns
     options: dict[str, Any] = {"text": text, "text_pair": text_pair, "label": label, "metric": metric}
+    if model.objective.name == "span" and data is not None and data_dir is None:
+        return _questions_of(model, data, options)
     if data is None or task is not None or data_dir is not None:
         return task_from_options(task, data_dir, data, **options) or trained_task(model)
     labels = (
@@ -150,6 +164,14 @@ def _task(
     columns = read_table(data).columns
     trained = {name: record[name] for name in ("text", "text_pair", "label") if record.get(name) in columns}
     return own_task(test=data, labels=labels, regression=not labels, **{**options, **trained, **given})
+
+
+def _questions_of(model: MultiExitModel, data: str, options: dict[str, Any]) -> Task:
+    """A folder of SQuAD's, or all questions of a file in its format, as a task called as the file is."""
+    if Path(data).is_dir():
+        return squad_task(data=data, **options)
+    _rows_trained_on(training_record(model).get("task", {}), data, {})
+    return dataclasses.replace(squad_task(test=data, **options), name=Path(data).name.split(".json")[0])
 
 
 def _rows_trained_on(record: dict[str, Any], data: str, given: dict[str, Any]) -> Task | None:
@@ -174,7 +196,7 @@ def _folders(home: Path, task: Task, splits: tuple[str, ...], out: Path | None, 
     return {split: home / "evaluation" / (f"file-{task.name}" if own_file else split) for split in splits}
 
 
-def _trace(model: MultiExitModel, task: Task, split: str, folder: Path, fresh: bool, **settings: Any) -> Trace:
+def _trace(model: MultiExitModel, task: Task, split: str, folder: Path, fresh: bool, **settings: Any) -> TraceBase:
     with _progress(split) as on_rows:
         return evaluate(model, task, split=split, out=folder, fresh=fresh, on_rows=on_rows, **settings)
 
@@ -201,8 +223,11 @@ def show(results: Results, files: list[Path]) -> None:
     """Print what was found."""
     console = Console(highlight=False)
     settings = results.settings
+    rows = f"{results.rows:,} rows"
+    if "windows" in settings:
+        rows = f"{results.rows:,} questions in {settings['windows']:,} windows"
     console.print(
-        f"[bold]{results.name}[/bold]: {results.task} {results.split}, {results.rows:,} rows, {results.depth} layers, "
+        f"[bold]{results.name}[/bold]: {results.task} {results.split}, {rows}, {results.depth} layers, "
         f"{len(results.exits)} exits; {settings['seconds']:.1f} s on {settings['device']} in {settings['precision']}",
         soft_wrap=True,
     )
@@ -213,6 +238,8 @@ def show(results: Results, files: list[Path]) -> None:
     tables = [exits_table(results), policies_table(results), pareto_table(results)]
     if results.point:
         tables += [point_table(results, results.point), histogram_table(results, results.point)]
+    if results.gates:
+        tables.append(gates_table(results.gates))
     for table in tables:
         console.print(table)
     for folder in dict.fromkeys(path.parent for path in files):

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from offramp.cli.app import app
+from offramp.cli.predict_progress import rows_progress
+from offramp.cli.predict_spans import MaxAnswerTokens, NBest, NullThreshold, predict_spans
+from offramp.cli.refusal import refuse
 from offramp.cli.task_options import DataDir, PairColumn, TaskName, task_from_options
 from offramp.cli.task_options import TextColumn as TextOption
 from offramp.errors import Interrupted, OfframpError
@@ -34,6 +33,7 @@ from offramp.prediction.inputs import (
     text_item,
 )
 from offramp.prediction.predictor import Prediction, Predictor, Text
+from offramp.prediction.span_predictor import SpanPredictor
 from offramp.tasks.benchmarks import find_benchmark
 from offramp.tasks.labels import label_names
 from offramp.tasks.submission import submission_names, write_submission
@@ -52,6 +52,10 @@ Examples:
 
   cat texts.txt | offramp predict runs/sst2 - > answers.jsonl
 
+  offramp predict runs/squad "Who sat on the mat?" --pair "The cat sat on the mat."
+
+  offramp predict runs/squad --data dev-v2.0.json --out answers --policy 'confidence(0.6)'
+
   offramp predict runs/mnli --task mnli --data-dir glue --submission upload
 
   offramp predict runs/imdb --task imdb --data-dir elue --submission up --policy 'patience(2)' --policy 'patience(4)'
@@ -64,13 +68,20 @@ def predict(
     input: Annotated[
         str | None, typer.Argument(help="A CSV, TSV, JSONL or Parquet file, - for standard input, or a text.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write: .jsonl, .csv, .tsv or .parquet.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Questions in SQuAD's format (.json, .json.xz), where the model answers such.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write: .jsonl, .csv, .tsv or .parquet; with --data, a folder.")
+    ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="When to leave; default: the model's own, or else full depth.")
     ] = None,
     text: TextOption = None,
     text_pair: PairColumn = None,
-    pair: Annotated[str | None, typer.Option(help="The second text, where INPUT is a text.")] = None,
+    pair: Annotated[
+        str | None, typer.Option(help="The second text, where INPUT is a text; the context, where it is a question.")
+    ] = None,
     keep: Annotated[
         str | None,
         typer.Option(help="Columns of the input to write beside the answers: id,text. A label becomes input_label."),
@@ -85,6 +96,9 @@ def predict(
     original_names: Annotated[
         bool, typer.Option("--original-names", help="Upload files named as the original programs do.")
     ] = False,
+    null_threshold: NullThreshold = None,
+    n_best: NBest = None,
+    max_answer_tokens: MaxAnswerTokens = None,
     max_length: Annotated[int | None, typer.Option(help="Cut texts to so many tokens; default: as trained.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
@@ -93,17 +107,28 @@ def predict(
     """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size."""
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
+    settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
+    spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}
+    if opened.objective.name == "span":
+        of_labels = {"text": text, "text_pair": text_pair, "keep": keep, "format": format, "task": task, "split": split}
+        refuse("is for models that answer with labels", **of_labels, data_dir=data_dir, submission=submission)
+        refuse("is for upload files", original_names=original_names or None)
+        settings |= {name: value for name, value in spans.items() if value is not None}
+        if len(policies) > 1:
+            raise OfframpError("one policy at a time: several are for ELUE's upload files")
+        predict_spans(SpanPredictor(opened, policies[0], **settings), input, pair, data, out, overwrite)
+        return
+    refuse("is for models that answer questions with spans, and this one answers texts with labels", data=data, **spans)
     chosen = task_from_options(task, data_dir)
-    settings = {"max_length": max_length, "batch_size": batch_size, "device": device}
     predictors = [
-        Predictor(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings)  # type: ignore[arg-type]
+        Predictor(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings)
         for one in policies
     ]
     columns = {"text": text, "text_pair": text_pair, "keep": keep}
     if submission is not None:
         if chosen is None or input is not None:
             raise OfframpError("upload files are of a task's test rows: give --task and --data-dir, and no input")
-        _refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format)
+        refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format)
         _submit(predictors, chosen, split, submission, original_names)
         return
     if chosen is not None or split is not None or original_names:
@@ -132,23 +157,16 @@ def _input(
     """The columns that stand beside the answers, and what to answer."""
     columns = {"text": text, "text_pair": text_pair, "keep": keep}
     if input != "-" and not is_file_name(input):
-        _refuse(f"is for files, and {input!r} is none", **columns, format=format)
+        refuse(f"is for files, and {input!r} is none", **columns, format=format)
         return ["text"], iter([text_item(model, input, pair)])
-    _refuse("is for a text given as an argument: a file's columns are named with --text and --text-pair", pair=pair)
+    refuse("is for a text given as an argument: a file's columns are named with --text and --text-pair", pair=pair)
     if input == "-" and format in (None, LINES):
-        _refuse("names a column: say --format csv, tsv or jsonl", **columns)
+        refuse("names a column: say --format csv, tsv or jsonl", **columns)
         return [], line_items(model)
     if input != "-":
-        _refuse("is of standard input: a file's format is told by its name", format=format)
+        refuse("is of standard input: a file's format is told by its name", format=format)
     names, beside = kept_columns(keep)
     return beside, table_items(open_table(input, format), model, text, text_pair, names)
-
-
-def _refuse(why: str, **options: object) -> None:
-    """An option that would be ignored is a mistake."""
-    for name, value in options.items():
-        if value is not None:
-            raise OfframpError(f"--{name.replace('_', '-')} {why}")
 
 
 def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
@@ -162,7 +180,7 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
             yield item
 
     try:
-        with heeding_ctrl_c() as check, _progress() as count:
+        with heeding_ctrl_c() as check, rows_progress() as count:
             for prediction in predictor.stream(texts()):
                 rows.append({**beside.popleft(), **_columns(prediction)})
                 if len(rows) >= ROWS_AT_A_TIME or not beside:
@@ -189,26 +207,6 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
 def _columns(prediction: Prediction) -> dict[str, object]:
     score = None if prediction.score is None else round(prediction.score, 6)
     return {"label": prediction.label, "score": score, "exit_layer": prediction.exit_layer}
-
-
-@contextmanager
-def _progress() -> Iterator[Callable[[int], None]]:
-    """Rows and rows a second, on a terminal."""
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.completed:,} rows"),
-        BarColumn(),
-        TextColumn("{task.fields[speed]}"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("rows", total=None, speed="")
-        started = time.monotonic()
-
-        def count(rows: int) -> None:
-            progress.update(bar, completed=rows, speed=f"{rows / (time.monotonic() - started + 1e-9):,.0f} rows/s")
-
-        yield count
 
 
 def _submit(predictors: list[Predictor], task: Task, split: str | None, folder: Path, original_names: bool) -> None:

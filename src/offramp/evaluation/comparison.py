@@ -40,7 +40,7 @@ class Row:
     rows: int
     runs: int
     numbers: dict[str, float | None]
-    """By the names of `key_figures`."""
+    """By the names of `key_figures`; and `flops_ratio`, EBERT's, where one of the results compared has gates."""
     deviations: dict[str, float | None]
     """Sample standard deviation over runs; None for a single run."""
 
@@ -54,7 +54,8 @@ class Comparison:
 
     def groups(self) -> dict[tuple[str, str], list[Row]]:
         """The rows of each task and split."""
-        return {key: _rows(results) for key, results in by_task(self.results).items()}
+        gated = any(one.gates for one in self.results)
+        return {key: _rows(results, gated) for key, results in by_task(self.results).items()}
 
     def averages(self) -> list[Row]:
         """One row a name over all tasks; none unless every name has every task, as averages would not compare."""
@@ -220,19 +221,23 @@ def _model_folder(path: Path) -> str:
     return folder.parents[1].name if folder.parent.name == "evaluation" else folder.name
 
 
-def _rows(results: Sequence[Results]) -> list[Row]:
+def _rows(results: Sequence[Results], gated: bool) -> list[Row]:
     metric = main_metric(results[0])
     names = dict.fromkeys(one.name for one in results)
-    return [_row([one for one in results if one.name == name], metric) for name in names]
+    return [_row([one for one in results if one.name == name], metric, gated) for name in names]
 
 
-def _row(runs: Sequence[Results], metric: str) -> Row:
-    found = [key_figures(run, metric) for run in runs]
+def _row(runs: Sequence[Results], metric: str, gated: bool) -> Row:
+    found = [key_figures(run, metric) | (_flops_ratio(run) if gated else {}) for run in runs]
     numbers = {key: _mean(one[key] for one in found) for key in found[0]}
     deviations = {key: _deviation([one[key] for one in found]) for key in found[0]}
     first = runs[0]
     recipes = " ".join(dict.fromkeys(recipe_of(run) for run in runs))
     return Row(first.task, first.split, first.name, recipes, metric, first.rows, len(runs), numbers, deviations)
+
+
+def _flops_ratio(results: Results) -> dict[str, float | None]:
+    return {"flops_ratio": results.gates.ratio if results.gates else None}
 
 
 def _average(rows: Sequence[Row]) -> Row:

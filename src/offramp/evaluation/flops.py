@@ -7,18 +7,13 @@ twice ELUE's multiply-adds without norms, scale and softmax; EBERT's figure plus
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offramp.models import MultiExitModel
-
-Count = TypeVar("Count", int, NDArray[np.int64])
-"""A whole number, or an array of them."""
-
-PREDICTOR = 64
-"""Width of EBERT's gate predictors."""
+from offramp.models.flops import Count, EbertLayer
 
 
 @dataclass(frozen=True)
@@ -95,46 +90,41 @@ def elue_mflops(macs: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class EbertLayer:
-    """One layer of EBERT, counted by its formula: products only, two operations for each multiply-add.
+class GateCounts:
+    """What the gates of n layers kept for each of N inputs, and what predicting them cost."""
 
-    `legacy` counts as the released code does whatever the model: heads 64 wide, a predictor for 12 heads, and in the
-    report of a gated model the predictor of the heads once for each head.
+    heads: NDArray[np.int64]
+    """(n, N)"""
+    neurons: NDArray[np.int64]
+    """(n, N)"""
+    predictors: NDArray[np.float64]
+    """(n,) operations, two for each multiply-add."""
+
+
+def elue_macs_to(
+    shape: ModelShape, lengths: NDArray[np.int64], layer: int, exits: int = 1, gates: GateCounts | None = None
+) -> NDArray[np.float64]:
+    """Multiply-adds of each input up to a layer, with so many exits asked on the way: (N,).
+
+    With gates, a head counts its share of attention and a neuron its share of the feed-forward block; norms count
+    whole, and each layer's predictors are added.
     """
-
-    hidden: int
-    heads: int
-    intermediate: int
-    legacy: bool = False
-
-    def head(self, length: Count) -> Count:
-        """F_h = 2·L·w·d·3 + 2·L²·w·2 + 2·L·d·w: its queries, keys and values, scores, sum, share of the projection."""
-        width = 64 if self.legacy else self.hidden // self.heads
-        return 8 * length * width * self.hidden + 4 * length**2 * width
-
-    def ffn(self, length: Count) -> Count:
-        """F_f(1) = 4·L·d·d_ff"""
-        return 4 * length * self.hidden * self.intermediate
-
-    def head_predictor(self) -> int:
-        """g_h = 2·64·d + 2·64·heads"""
-        return 2 * PREDICTOR * self.hidden + 2 * PREDICTOR * (12 if self.legacy else self.heads)
-
-    def ffn_predictor(self) -> int:
-        """g_f = 2·64·d + 2·64·d_ff"""
-        return 2 * PREDICTOR * (self.hidden + self.intermediate)
-
-    def all_kept(self, length: Count) -> Count:
-        """Without gates: heads · F_h + F_f(1)."""
-        return self.heads * self.head(length) + self.ffn(length)
-
-    def gated(self, length: int, heads_kept: float, neurons_kept: float) -> float:
-        """heads_kept · F_h + g_h + neurons_kept/d_ff · F_f(1) + g_f, with the mean numbers of what was kept."""
-        predictors = (self.heads if self.legacy else 1) * self.head_predictor() + self.ffn_predictor()
-        return heads_kept * self.head(length) + neurons_kept / self.intermediate * self.ffn(length) + predictors
+    if gates is None:
+        return np.asarray(shape.elue_macs(lengths, layer, exits), dtype=np.float64)
+    rest = shape.elue_macs(lengths, 0, exits) + layer * 4 * lengths * shape.hidden
+    width = shape.hidden // shape.heads
+    head = 4 * lengths * shape.hidden * width + 2 * lengths**2 + 2 * lengths**2 * width
+    kept = gates.heads[:layer].sum(0) * head + gates.neurons[:layer].sum(0) * 2 * lengths * shape.hidden
+    return np.asarray(rest + kept + gates.predictors[:layer].sum() / 2, dtype=np.float64)
 
 
-def elue_table(shape: ModelShape, exit_layers: tuple[int, ...], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-    """ELUE's millions of operations of each sample by the exit it leaves by, every visited exit included: (E, N)."""
-    each = [shape.elue_macs(lengths, layer, exits) for exits, layer in enumerate(exit_layers, start=1)]
-    return np.asarray(elue_mflops(np.stack(each)))
+def ebert_flops_to(
+    shape: ModelShape, lengths: NDArray[np.int64], layer: int, gates: GateCounts | None = None
+) -> NDArray[np.float64]:
+    """Operations of each input up to a layer by EBERT's formula: (N,)."""
+    if gates is None:
+        return np.asarray(shape.ebert_flops(lengths, layer), dtype=np.float64)
+    one = EbertLayer(shape.hidden, shape.heads, shape.intermediate)
+    neurons = gates.neurons[:layer].sum(0) / shape.intermediate
+    kept = gates.heads[:layer].sum(0) * one.head(lengths) + neurons * one.ffn(lengths)
+    return np.asarray(kept + gates.predictors[:layer].sum(), dtype=np.float64)

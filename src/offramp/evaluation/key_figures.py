@@ -10,9 +10,10 @@ from offramp.evaluation.sweep import best_within, cheapest, pareto
 
 AGREEMENT = "agreement"
 """Stands in for the score where there are no labels."""
-PERCENTAGES = ("accuracy", "f1", "macro_f1", "accuracy_f1", AGREEMENT)
+PERCENTAGES = ("accuracy", "f1", "macro_f1", "accuracy_f1", "exact", AGREEMENT)
 """Metrics that are shares of something; correlations are shown times 100, without a percent sign."""
 TITLES = {
+    "exact": "exact match",
     "f1": "F1",
     "macro_f1": "macro F1",
     "matthews": "Matthews correlation",

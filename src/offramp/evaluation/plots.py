@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from offramp.errors import needs
+from offramp.evaluation.canvas import INK, QUIET, dress, empty_figure, figure_with_axes
+from offramp.evaluation.gate_plots import gates_figure
 from offramp.evaluation.key_figures import (
     PERCENTAGES,
     POINT,
@@ -34,16 +35,20 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-INK, QUIET, GRID = "#222222", "#666666", "#E4E4E4"
 LONGEST_NAME = 64
 
 
 def write_plots(results: Results | Sequence[Results], folder: Path) -> list[Path]:
-    """Write score_cost.png, exits.png and, for one result, histogram.png; several results get a colour each."""
+    """Write score_cost.png, exits.png and, for one result, histogram.png and, if it has gates, gates.png.
+
+    Several results get a colour each.
+    """
     several = [results] if isinstance(results, Results) else list(results)
     figures = {"score_cost.png": score_cost_figure(several), "exits.png": exits_figure(several)}
     if len(several) == 1:
         figures["histogram.png"] = histogram_figure(several[0])
+        if several[0].gates:
+            figures["gates.png"] = gates_figure(several[0].gates)
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
         figure.savefig(folder / name, dpi=200)
@@ -56,7 +61,7 @@ def score_cost_figure(results: Sequence[Results]) -> Figure:
     Results of one name are runs of one method: thin, and their mean within each budget thick.
     """
     metric = main_metric(results[0])
-    figure, axes = _figure(6.4, 4.4)
+    figure, axes = figure_with_axes(6.4, 4.4)
     if len(results) == 1:
         lines = _policy_curves(axes, results[0], metric)
     else:
@@ -76,7 +81,7 @@ def score_cost_figure(results: Sequence[Results]) -> Figure:
 def exits_figure(results: Sequence[Results]) -> Figure:
     """The score of each exit when it answers for every row."""
     metric = main_metric(results[0])
-    figure, axes = _figure(6.4, 3.9)
+    figure, axes = figure_with_axes(6.4, 3.9)
     lines = {}
     for (name, runs), style in _styled(_by_name(results)):
         layers = [exit.layer for exit in runs[0].exits]
@@ -96,12 +101,11 @@ def histogram_figure(results: Results) -> Figure:
     """Where rows leave, at the point that was asked for or at the two that people ask about most."""
     metric = main_metric(results)
     chosen = _points_to_show(results, metric)
-    figure, first = _figure(6.4, 1.0 + 2.1 * max(1, len(chosen)))
-    first.remove()
+    figure = empty_figure(6.4, 1.0 + 2.1 * max(1, len(chosen)))
     panels = figure.subplots(max(1, len(chosen)), 1, sharex=True, squeeze=False)[:, 0]
     for axes, (title, point) in zip(panels, chosen.items(), strict=False):
-        _dress(axes)
-        shares = [count / max(1, results.rows) for count in point.exits.values()]
+        dress(axes)
+        shares = [count / max(1, sum(point.exits.values())) for count in point.exits.values()]
         bars = axes.bar(list(point.exits), shares, width=0.72, color=PALETTE[0])
         axes.bar_label(
             bars, [f"{100 * share:.0f}" if share >= 0.005 else "" for share in shares], color=QUIET, fontsize=8
@@ -117,7 +121,7 @@ def histogram_figure(results: Results) -> Figure:
 
 def sweep_figure(sweep: Sweep, metric: str, full_depth: float | None = None) -> Figure:
     """One policy's score against cost."""
-    figure, axes = _figure(6.4, 4.0)
+    figure, axes = figure_with_axes(6.4, 4.0)
     _curve(axes, sweep.points, metric, {"color": PALETTE[0], "marker": MARKERS[0]})
     if full_depth is not None:
         _reference(axes, full_depth, metric)
@@ -225,30 +229,6 @@ def _styled(curves: Sequence[tuple[str, Any]]) -> list[tuple[tuple[str, Any], di
         return {"color": PALETTE[kind], "marker": MARKERS[kind], "ls": dashes[lap % len(dashes)]}
 
     return [((name, curve), style(order[name])) for name, curve in curves]
-
-
-def _figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of its own, away from pyplot's global state, that a notebook still shows."""
-    library = needs("matplotlib.figure", "report")
-
-    class Shown(library.Figure):  # type: ignore[misc, name-defined]
-        def _repr_png_(self) -> bytes:
-            image = BytesIO()
-            self.savefig(image, format="png", dpi=110)
-            return image.getvalue()
-
-    figure = Shown(figsize=(width, height), layout="constrained", facecolor="white")
-    axes = figure.add_subplot()
-    _dress(axes)
-    return figure, axes
-
-
-def _dress(axes: Axes) -> None:
-    axes.grid(color=GRID, lw=0.7)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("#999999")
-    axes.tick_params(colors=INK, labelsize=9, color="#999999")
 
 
 def _cost_axis(axes: Axes) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import json
 import math
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError, needs
+from offramp.evaluation.gate_plots import SCALE
 from offramp.evaluation.key_figures import (
     PERCENTAGES,
     all_points,
@@ -29,6 +31,8 @@ from offramp.whole_file import whole_file
 
 DARK_PALETTE = ("#56B4E9", "#FF8B4A", "#2CC79A", "#E59CC4", "#F0B429", "#9AD1F5", "#B5B5B5")
 """The same hues, light enough for a dark page."""
+DARK_SCALE = ("#1F2A36", "#22507A", "#2C7DB8", "#6BB3E3", "#D3EAFA")
+"""What is kept more is lighter there."""
 
 
 def write_report(results: Sequence[Results], path: Path) -> Path:
@@ -39,7 +43,7 @@ def write_report(results: Sequence[Results], path: Path) -> Path:
         "title": html.escape(_title(results)),
         "palette": _palette(),
         "style": _page("report.css"),
-        "script": _page("report.js") + _page("table.js"),
+        "script": "".join(map(_page, ("report.js", "gates.js", "table.js"))),
         "plotly": needs("plotly.offline", "report").get_plotlyjs(),
         "data": _as_script({"groups": [_group(group) for group in by_task(results).values()]}),
     }
@@ -67,11 +71,12 @@ def _title(results: Sequence[Results]) -> str:
 
 
 def _palette() -> str:
-    def variables(colours: Sequence[str]) -> str:
-        return " ".join(f"--series-{number}: {colour};" for number, colour in enumerate(colours))
+    def variables(series: Sequence[str], kept: Sequence[str]) -> str:
+        named = {"series": series, "kept": kept}
+        return " ".join(f"--{name}-{i}: {colour};" for name, all in named.items() for i, colour in enumerate(all))
 
-    dark = f':root:not([data-theme="light"]) {{ {variables(DARK_PALETTE)} }}'
-    return f":root {{ {variables(PALETTE)} }}\n@media (prefers-color-scheme: dark) {{ {dark} }}"
+    dark = f':root:not([data-theme="light"]) {{ {variables(DARK_PALETTE, DARK_SCALE)} }}'
+    return f":root {{ {variables(PALETTE, SCALE)} }}\n@media (prefers-color-scheme: dark) {{ {dark} }}"
 
 
 def _as_script(data: Any) -> str:
@@ -119,6 +124,7 @@ def _result(results: Results, metrics: Sequence[str]) -> dict[str, Any]:
         "exits": [
             {"layer": exit.layer, "mflops": exit.mflops, "values": _values(exit, metrics)} for exit in results.exits
         ],
+        "gates": dataclasses.asdict(results.gates) if results.gates else None,
         "settings": _flat(results.settings),
     }
 

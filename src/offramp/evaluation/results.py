@@ -80,6 +80,24 @@ class Sweep:
 
 
 @dataclass(frozen=True)
+class GateReport:
+    """What gates save at full depth, by EBERT's formula, and which heads and neurons they keep."""
+
+    original_gflops: float
+    """Mean over the inputs, each at its own length, with every head and neuron."""
+    dynamic_gflops: float
+    """With what the gates keep, and the predictors' own cost."""
+    ratio: float
+    heads: list[float]
+    """Mean share of kept heads in each layer."""
+    neurons: list[float]
+    head_rates: list[list[float | None]]
+    """For each layer and head, the share of inputs that kept it; None where folding deleted one."""
+    neuron_rates: list[list[float | None]]
+    """For each layer and block of neurons: the gates' own blocks or, where these are many, means over neighbours."""
+
+
+@dataclass(frozen=True)
 class Results:
     """An evaluation of one model on one split."""
 
@@ -99,6 +117,8 @@ class Results:
     """The points of all sweeps that no other point beats in both score and cost, cheapest first."""
     point: OperatingPoint | None = None
     """The operating point that was asked for."""
+    gates: GateReport | None = None
+    """Of a model that has gates."""
     settings: dict[str, Any] = field(default_factory=dict)
     """How the numbers were made: data, lengths, batch size, device, precision, seconds, versions, recipe."""
 
@@ -137,8 +157,15 @@ def _results(data: dict[str, Any]) -> Results:
         Sweep(**{**sweep, "points": [_point(point) for point in sweep["points"]]}) for sweep in data.pop("sweeps")
     ]
     pareto = [_point(point) for point in data.pop("pareto")]
-    asked = data.pop("point")
-    return Results(exits=exits, sweeps=sweeps, pareto=pareto, point=_point(asked) if asked else None, **data)
+    asked, gates = data.pop("point"), data.pop("gates", None)
+    return Results(
+        exits=exits,
+        sweeps=sweeps,
+        pareto=pareto,
+        point=_point(asked) if asked else None,
+        gates=GateReport(**gates) if gates else None,
+        **data,
+    )
 
 
 def _point(data: dict[str, Any]) -> OperatingPoint:

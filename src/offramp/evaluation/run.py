@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
 
 from offramp.errors import OfframpError
-from offramp.evaluation.trace import OnRows, Trace, collect
+from offramp.evaluation.span_trace import collect_spans
+from offramp.evaluation.trace import OnRows, collect
+from offramp.evaluation.trace_base import TraceBase
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
 from offramp.tasks.encoding import Row, text_encoder
 from offramp.tasks.labels import label_order
+from offramp.tasks.squad import Questions, window_encoder
 from offramp.tasks.task import Examples, Task
 from offramp.tasks.trained import recipe_name, trained_task, training_record
 
@@ -36,7 +40,7 @@ def evaluate(
     precision: str | None = None,
     limit: int | None = None,
     on_rows: OnRows | None = None,
-) -> Trace:
+) -> TraceBase:
     """Ask every exit of a model about every row of a split, once.
 
     Args:
@@ -45,11 +49,13 @@ def evaluate(
         split: default: the first dev split (of MNLI the matched one).
         out: folder to keep the trace in instead.
         fresh: run the model even if a trace of the same weights on the same rows is there.
-        max_length: tokens a text is cut to; default: as in training.
+        max_length: tokens a text is cut to, or a window on a text has where answers are spans; default: as in training.
         device: `auto` is the GPU if there is one.
         precision: `bf16` or `fp16` instead of the weights' own.
-        limit: only the first so many rows.
-        on_rows: told how many rows are done, and of how many.
+        limit: only the first so many rows, or questions.
+        on_rows: told how many rows, or windows, are done, and of how many.
+
+    The trace is a `Trace` or, where answers are spans, a `SpanTrace`.
 
     >>> trace = offramp.evaluate(model, task)
     >>> trace.point("entropy(0.1)").score
@@ -61,8 +67,7 @@ def evaluate(
     task = task or trained_task(opened)
     split = split or default_splits(task)[0]
     examples = first_rows(task.split(split), limit)
-    encoder = text_encoder(opened, max_length)
-    rows = encoder.examples(examples)
+    rows, collect_rows = _encoded(opened, task, examples, max_length)
     mark = fingerprint(opened, task, examples, rows, precision)
     folder = Path(out) if out else given / "evaluation" / split if given and given.is_dir() else None
     if folder:
@@ -71,12 +76,7 @@ def evaluate(
             return replace(
                 kept, model=str(opened.name_or_path), split=split, source=examples.source, recipe=recipe_name(record)
             )
-    trace = collect(
-        opened,
-        task,
-        examples,
-        rows,
-        encoder,
+    trace = collect_rows(
         split=split,
         batch_size=batch_size,
         device=find_device(device),
@@ -90,17 +90,35 @@ def evaluate(
     return trace
 
 
+def _encoded(
+    model: MultiExitModel, task: Task, examples: Examples | Questions, max_length: int | None
+) -> tuple[list[Row], Callable[..., TraceBase]]:
+    """What the model is to be run on, and how to make a trace of it."""
+    if (model.objective.name == "span") != isinstance(examples, Questions):
+        answers = ("a span", "labels or numbers") if model.objective.name == "span" else ("labels or numbers", "spans")
+        raise OfframpError(f"the model answers with {answers[0]}, but {task.name} asks for {answers[1]}")
+    if isinstance(examples, Questions):
+        windows_of = window_encoder(model, max_length)
+        windows = windows_of(examples)
+        return [window.row for window in windows], partial(collect_spans, model, task, examples, windows, windows_of)
+    encoder = text_encoder(model, max_length)
+    rows = encoder.examples(examples)
+    return rows, partial(collect, model, task, examples, rows, encoder)
+
+
 def default_splits(task: Task) -> tuple[str, ...]:
     if not task.dev_splits:
         raise OfframpError(f"{task.name} has no dev split here: it has {', '.join(task.splits)}; choose with --split")
     return task.dev_splits
 
 
-def first_rows(examples: Examples, limit: int | None) -> Examples:
+def first_rows(examples: Examples | Questions, limit: int | None) -> Examples | Questions:
     if limit is not None and limit < 1:
         raise OfframpError(f"limit {limit}: expected 1 row or more")
     if not len(examples):
         raise OfframpError(f"{examples.source}: there are no rows to evaluate on")
+    if isinstance(examples, Questions):
+        return replace(examples, questions=examples.questions[:limit])
     pairs, labels = examples.pairs, examples.labels
     return replace(
         examples,
@@ -111,7 +129,7 @@ def first_rows(examples: Examples, limit: int | None) -> Examples:
 
 
 def fingerprint(
-    model: MultiExitModel, task: Task, examples: Examples, rows: Sequence[Row], precision: str | None
+    model: MultiExitModel, task: Task, examples: Examples | Questions, rows: Sequence[Row], precision: str | None
 ) -> str:
     """Changes with anything that could change a trace: weights, exits, tokens, labels and their order, metrics."""
     mark = hashlib.blake2b(digest_size=16)
@@ -119,7 +137,8 @@ def fingerprint(
         mark.update(f"{name} {tuple(weight.shape)} {weight.dtype}".encode())
         mark.update(weight.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     mark.update(model.config.to_json_string(use_diff=False).encode())
-    asked = [task.name, task.labels, task.metrics, label_order(model, task), examples.labels, precision]
+    order = [] if task.kind == "span" else label_order(model, task)
+    asked = [task.name, task.labels, task.metrics, order, examples.digest(), precision]
     mark.update(json.dumps([asked, [[row.input_ids, row.token_type_ids] for row in rows]]).encode())
     return mark.hexdigest()
 
@@ -131,10 +150,10 @@ def _make(folder: Path) -> None:
         raise OfframpError(f"{folder} cannot be made a folder ({error.strerror})") from error
 
 
-def _kept(path: Path, mark: str) -> Trace | None:
+def _kept(path: Path, mark: str) -> TraceBase | None:
     """The trace that lies there, if it is of these weights and rows."""
     try:
-        trace = Trace.load(path)
+        trace = TraceBase.load(path)
     except OfframpError:
         return None
     return trace if trace.fingerprint == mark else None

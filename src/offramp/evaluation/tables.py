@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from offramp.evaluation.key_figures import AGREEMENT, SPEED_UPS, main_metric, value, written
-from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
+from offramp.evaluation.results import ExitScore, GateReport, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import best_within, cheapest, quality
 
 LOSSES = (0.0, 0.5, 1.0, 2.0)
@@ -24,7 +24,7 @@ def exits_table(results: Results) -> Table:
     metrics = list(results.full_depth.scores)
     table = _table("Each exit alone", "layer", *metrics, "agreement", "MFLOPs")
     for one in results.exits:
-        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f} %", _mflops(one.mflops))
+        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f} %", _flops(one.mflops))
     return table
 
 
@@ -82,9 +82,9 @@ def point_table(results: Results, point: OperatingPoint) -> Table:
     table.add_row("computation cost", f"{point.cost:.4f}", "1")
     table.add_row("expected saving", f"{100 * (1 - point.cost):.1f} %", "")
     table.add_row("speed-up (layers)", f"{point.speed_up:.2f}×", "1×")
-    table.add_row("MFLOPs (ELUE)", _mflops(point.mflops), _mflops(full.mflops))
+    table.add_row("MFLOPs (ELUE)", _flops(point.mflops), _flops(full.mflops))
     if point.ebert_mflops is not None:
-        table.add_row("MFLOPs (EBERT)", _mflops(point.ebert_mflops), "")
+        table.add_row("MFLOPs (EBERT)", _flops(point.ebert_mflops), "")
     return table
 
 
@@ -95,7 +95,19 @@ def histogram_table(results: Results, point: OperatingPoint, width: int = 30) ->
     most = max(point.exits.values())
     for layer, count in point.exits.items():
         bar = "█" * round(width * count / max(most, 1))
-        table.add_row(str(layer), f"{count:,}", f"{100 * count / results.rows:.1f} %", bar)
+        table.add_row(str(layer), f"{count:,}", f"{100 * count / sum(point.exits.values()):.1f} %", bar)
+    return table
+
+
+def gates_table(gates: GateReport) -> Table:
+    """EBERT's report: operations without and with gates, their ratio, and what each layer keeps on average."""
+    table = _table("Gates, at full depth", "", "original", "dynamic", "ratio")
+    flops = (_flops(gates.original_gflops), _flops(gates.dynamic_gflops))
+    table.add_row("GFLOPs (EBERT)", *flops, f"{gates.ratio:.3f}")
+    table.add_section()
+    table.add_row(Text("kept in layer", style="bold"), Text("heads", style="bold"), Text("neurons", style="bold"))
+    for layer, (heads, neurons) in enumerate(zip(gates.heads, gates.neurons, strict=True), start=1):
+        table.add_row(str(layer), f"{100 * heads:.1f} %", f"{100 * neurons:.1f} %")
     return table
 
 
@@ -121,11 +133,12 @@ def _scores(one: OperatingPoint | ExitScore, metrics: Sequence[str]) -> list[str
 
 
 def _costs(layers: float, speed_up: float, mflops: float) -> tuple[str, str, str]:
-    return f"{layers:.2f}", f"{speed_up:.2f}×", _mflops(mflops)
+    return f"{layers:.2f}", f"{speed_up:.2f}×", _flops(mflops)
 
 
-def _mflops(mflops: float) -> str:
-    return f"{mflops:,.0f}" if mflops >= 100 else f"{mflops:.3g}"
+def _flops(number: float) -> str:
+    """In whatever unit the column is in."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _curve(sweep: Sweep) -> list[str]:

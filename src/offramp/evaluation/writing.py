@@ -13,7 +13,7 @@ from offramp.evaluation.results import OperatingPoint, Results
 
 log = logging.getLogger("offramp")
 
-PLOTS = ("score_cost", "exits", "histogram")
+PLOTS = ("score_cost", "exits", "histogram", "gates")
 
 
 def write_results(results: Results, folder: Path, report: bool = True) -> list[Path]:

@@ -25,7 +25,13 @@ PerLayer = float | Sequence[float]
 
 REGISTRY: dict[str, type[Policy]] = {}
 
-INSTEAD = {"regression": "patience(2, tolerance=0.5) or fixed(layer)", "span": "fixed(layer)"}
+EVERY_TASK = frozenset({"classification", "regression", "span"})
+"""The kinds of task there are."""
+
+INSTEAD = {
+    "regression": "patience(2, tolerance=0.5) or fixed(layer)",
+    "span": "entropy(0.5), confidence(0.5) or patience(2)",
+}
 """What to use on a task that a rule is not for."""
 
 
@@ -39,7 +45,7 @@ class Policy(ABC):
 
     name: ClassVar[str]
     tasks: ClassVar[frozenset[str]] = frozenset({"classification"})
-    """Tasks on which the rule makes sense: classification, regression, span."""
+    """The kinds of task on which the rule makes sense."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -62,7 +68,10 @@ class Policy(ABC):
 
     @abstractmethod
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        """Given the logits (B, C) of the exit after `layer` (1-based): which rows leave (B,), and the next state."""
+        """Given the logits of the exit after `layer` (1-based): which rows leave (B,), and the next state.
+
+        Logits are (B, C), or (B, T, 2) for spans with padding at the smallest finite number; see `choices`.
+        """
 
     def check(self, task: str, exit_layers: Sequence[int]) -> None:
         """Refuse a model or task on which the rule makes no sense."""
@@ -78,7 +87,7 @@ class Policy(ABC):
 
     @classmethod
     def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
-        """Settings that cover the rule's whole range on a trace (E, N, C); none where the rule is not to be swept."""
+        """Settings that cover the rule's whole range on a trace (see `first_exit`); none where it is not swept."""
         return []
 
     @classmethod
@@ -143,6 +152,14 @@ def at_layer(numbers: PerLayer, layer: int) -> float:
     return float(numbers) if isinstance(numbers, int | float) else float(numbers[layer - 1])
 
 
+def choices(logits: Tensor) -> Tensor:
+    """What each row chooses from: labels, (B, C) to (B, 1, C), or start and end of a span, (B, T, 2) to (B, 2, T).
+
+    A rule that looks at each choice on its own, and then at all of them, is a rule for labels and for spans.
+    """
+    return logits.transpose(1, 2) if logits.ndim == 3 else logits.unsqueeze(1)
+
+
 def probabilities(logits: Tensor) -> Tensor:
     """Softmax in at least float32: decisions do not depend on the precision the model runs in more than they must."""
     return at_least_float32(logits).softmax(-1)
@@ -166,7 +183,10 @@ def first_exit(
     task: str = "classification",
     samples: Tensor | None = None,
 ) -> Tensor:
-    """Which exit (0-based) each sample of a trace (E, N, C) leaves by; the last one takes whoever is left."""
+    """Which exit (0-based) each sample of a trace leaves by; the last one takes whoever is left.
+
+    A trace is (E, N, C), or (E, N, T, 2) for spans, padded with the smallest finite number.
+    """
     exits, rows = exit_logits.shape[:2]
     layers = range(1, exits + 1) if exit_layers is None else exit_layers
     policy.check(task, layers)

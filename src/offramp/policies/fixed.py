@@ -9,9 +9,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError
-from offramp.policies.base import Policy, State
-
-EVERY_TASK = frozenset({"classification", "regression", "span"})
+from offramp.policies.base import EVERY_TASK, Policy, State
 
 
 @dataclass(frozen=True)

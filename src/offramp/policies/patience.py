@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError
-from offramp.policies.base import Policy, State
+from offramp.policies.base import EVERY_TASK, Policy, State, choices
 from offramp.policies.threshold import spread_thresholds
 
 TOLERANCES = 9
@@ -20,11 +20,12 @@ TOLERANCES = 9
 class Patience(Policy):
     """Leave once `patience` exits in a row have repeated the answer of the one before them.
 
-    An answer is repeated if the predicted label is the same or, in regression, if it moved by less than `tolerance`.
+    An answer is repeated if the predicted label is the same, for spans if both the best start and the best end are, or,
+    in regression, if it moved by less than `tolerance`.
     The earliest way out is exit `patience` + 1.
     """
 
-    tasks = frozenset({"classification", "regression"})
+    tasks = EVERY_TASK
 
     patience: int
     tolerance: float | None = None
@@ -45,13 +46,13 @@ class Patience(Policy):
 
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         is_number = logits.shape[-1] == 1
-        answer = logits.squeeze(-1) if is_number else logits.argmax(-1)  # (B,)
+        answer = logits if is_number else choices(logits).argmax(-1)  # (B, 1), or (B, 2) for spans
         if state is None:
             agreed = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
         else:
             before, agreed = state
             same = (answer - before).abs() < (self.tolerance or 0.0) if is_number else answer == before
-            agreed = torch.where(same, agreed + 1, 0)
+            agreed = torch.where(same.all(-1), agreed + 1, 0)
         return agreed >= self.patience, (answer, agreed)
 
     @classmethod
@@ -63,8 +64,12 @@ class Patience(Policy):
 
     @classmethod
     def from_papers(cls, task: str) -> list[Policy]:
-        """ElasticBERT's script."""
-        return [cls(patience, 0.94 if task == "regression" else None) for patience in range(2, 8)]
+        """ElasticBERT's script, which knows labels and numbers."""
+        return (
+            []
+            if task == "span"
+            else [cls(patience, 0.94 if task == "regression" else None) for patience in range(2, 8)]
+        )
 
 
 def tolerances(answers: Tensor, exit_layers: Sequence[int], patience: int) -> list[float]:

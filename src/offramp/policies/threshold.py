@@ -31,7 +31,7 @@ class Threshold(Policy):
 
     @abstractmethod
     def signal(self, logits: Tensor) -> Tensor:
-        """The number to compare: (B, C) to (B,)."""
+        """The number to compare: (B, C), or (B, T, 2) for spans, to (B,)."""
 
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         signal, threshold = self.signal(logits), at_layer(self.threshold, layer)
@@ -44,7 +44,7 @@ class Threshold(Policy):
 
 
 def signals_of(rule: Threshold, exit_logits: Tensor) -> Tensor:
-    """The signal at every exit but the last, which takes everybody: (E, N, C) to (E-1, N)."""
+    """The signal at every exit but the last, which takes everybody: (E, N, …) to (E-1, N)."""
     rows = [rule.signal(logits) for logits in exit_logits[:-1]]
     return torch.stack(rows) if rows else exit_logits.new_empty(0, exit_logits.shape[1])
 

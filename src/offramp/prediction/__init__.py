@@ -1,5 +1,7 @@
 """Answers for texts: a list of them, or a file of any size."""
 
-from offramp.prediction.predictor import Prediction, Predictor, predict
+from offramp.prediction.predictor import Prediction, Predictor
+from offramp.prediction.run import predict
+from offramp.prediction.span_predictor import SpanPrediction, SpanPredictor
 
-__all__ = ["Prediction", "Predictor", "predict"]
+__all__ = ["Prediction", "Predictor", "SpanPrediction", "SpanPredictor", "predict"]

@@ -5,7 +5,7 @@ const SYMBOLS = ["circle", "square", "triangle-up", "diamond", "triangle-down", 
 const DASHES = ["solid", "dash", "dot"];
 const at = (id) => document.getElementById(id);
 const view = { group: 0, metric: "", cost: "cost", policy: "", hidden: new Set(), curve: 0, place: 0,
-  filter: 0, sort: "", down: false, all: false };
+  gates: 0, filter: 0, sort: "", down: false, all: false };
 
 // Numbers as people read them
 
@@ -173,8 +173,8 @@ function layerAxis(title) {
 
 function drawHistogram() {
   const point = chosenPoint(), curve = chosen();
-  const rows = point ? curve.result.rows : 1;
   const exits = point ? point.exits : [];
+  const rows = exits.reduce((sum, [, count]) => sum + count, 0) || 1;
   const parts = exits.map(([, count]) => count / rows);
   draw("histogram-chart", [{
     type: "bar", x: exits.map(([layer]) => layer), y: parts.map(hundred), hoverinfo: "text",
@@ -223,12 +223,13 @@ function showFigures() {
 function showSummary() {
   at("summary-section").hidden = single();
   const names = [...new Set(group().results.map((one) => one.name))];
-  const head = ["Name", "Recipe", "Full depth", "Area", "2×", "3×", "4×", "Cost at −1 point", "ELUE score"];
+  const head = ["Name", "Recipe", "Full depth", "Area", "2×", "3×", "4×", "Cost at −1 point", "ELUE score", ...(gated().length ? ["FLOPs"] : [])];
   const rows = group().results.map((one) => {
     const numbers = one.figures[view.metric];
     const swatch = element("span", { class: "swatch", style: `background: var(--series-${names.indexOf(one.name) % SERIES})` });
     const cells = [one.recipe, ...["full_depth", "area", "score_2x", "score_3x", "score_4x"].map((key) => score(numbers[key])),
-      share(numbers.cost_at_minus_1), numbers.elue == null ? "–" : numbers.elue.toFixed(2)];
+      share(numbers.cost_at_minus_1), numbers.elue == null ? "–" : numbers.elue.toFixed(2),
+      ...(gated().length ? [share(one.gates && one.gates.ratio)] : [])];
     return element("tr", {}, element("th", { scope: "row", title: one.name }, swatch, short(one.name)), ...cells.map((cell, i) => element("td", i ? {} : { class: "text" }, cell)));
   });
   at("summary").replaceChildren(

@@ -114,6 +114,7 @@ function refresh() {
   showLegend();
   showChosen();
   drawExits();
+  showGates();
   showTable();
 }
 
@@ -126,7 +127,7 @@ function startingPoint() {
 }
 
 function showGroup(number) {
-  Object.assign(view, { group: number, metric: DATA.groups[number].metrics[0].name, policy: "", hidden: new Set(), filter: 0, sort: "", all: false });
+  Object.assign(view, { group: number, metric: DATA.groups[number].metrics[0].name, policy: "", hidden: new Set(), gates: 0, filter: 0, sort: "", all: false });
   const policies = [...new Set(group().results.flatMap((one) => one.sweeps.map((sweep) => sweep.name)))];
   options("metric", group().metrics.map((one) => [one.name, one.title]), view.metric);
   options("policy", [["", "best of all (Pareto front)"], ...policies.map((name) => [name, name])], "");
@@ -145,6 +146,7 @@ on("cost", "change", (value) => { view.cost = value; drawCurves(); });
 on("policy", "change", (value) => { view.policy = value; refresh(); });
 on("curve", "change", (value) => select(Number(value), 0));
 on("slider", "input", (value) => select(view.curve, Number(value)));
+on("gates-of", "change", (value) => { view.gates = Number(value); showGates(); });
 on("filter", "change", (value) => { view.filter = Number(value); view.all = false; showTable(); });
 on("more", "click", () => { view.all = !view.all; showTable(); });
 options("group", DATA.groups.map((one, i) => [i, `${one.task} (${one.split})`]), 0);
@@ -154,5 +156,6 @@ at("curve-chart").on("plotly_click", (event) => select(...event.points[0].custom
 
 // Charts do not read the page's style: they are drawn again when it turns dark or goes to paper.
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", refresh);
+addEventListener("resize", showGates);  // the numbers in the cells need room
 addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; at("settings-block").open = true; refresh(); });
 addEventListener("afterprint", () => { delete document.documentElement.dataset.theme; refresh(); });

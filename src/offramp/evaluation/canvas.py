@@ -1,0 +1,43 @@
+"""What every plot is drawn on."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import TYPE_CHECKING
+
+from offramp.errors import needs
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK, QUIET, GRID, FRAME = "#222222", "#666666", "#E4E4E4", "#999999"
+
+
+def empty_figure(width: float, height: float) -> Figure:
+    """A figure of its own, away from pyplot's global state, that a notebook still shows."""
+    library = needs("matplotlib.figure", "report")
+
+    class Shown(library.Figure):  # type: ignore[misc, name-defined]
+        def _repr_png_(self) -> bytes:
+            image = BytesIO()
+            self.savefig(image, format="png", dpi=110)
+            return image.getvalue()
+
+    figure: Figure = Shown(figsize=(width, height), layout="constrained", facecolor="white")
+    return figure
+
+
+def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    figure = empty_figure(width, height)
+    axes = figure.add_subplot()
+    dress(axes)
+    return figure, axes
+
+
+def dress(axes: Axes) -> None:
+    axes.grid(color=GRID, lw=0.7)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FRAME)
+    axes.tick_params(colors=INK, labelsize=9, color=FRAME)
