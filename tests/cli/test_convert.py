@@ -33,7 +33,18 @@ def test_convert(run: Callable[..., Result], tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["deebert"]
 
 
-@pytest.mark.parametrize("name", ["deebert_roberta", "romebert_gr", "elasticbert_regression", "elbert_c3"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "deebert_roberta",
+        "romebert_gr",
+        "elasticbert_regression",
+        "elbert_c3",
+        "ebert_bert_cls",
+        "ebert_bert_qa",
+        "ebert_roberta_cls",
+    ],
+)
 def test_convert_from_python(name: str, tmp_path: Path) -> None:
     offramp.convert(GOLDEN / name, tmp_path / "model")
     again = offramp.load(tmp_path / "model")
@@ -89,7 +100,7 @@ def test_where_no_folder_can_be(run: Callable[..., Result], tmp_path: Path) -> N
 
 
 def test_a_failed_conversion_leaves_nothing(run: Callable[..., Result], tmp_path: Path) -> None:
-    failed = run("convert", GOLDEN / "ebert_bert_cls", tmp_path / "new")
+    failed = run("convert", GOLDEN / "elbert_opt_ownpooler_fc2", tmp_path / "new")
     assert failed.status == 2
     assert failed.err.startswith("error: ")
     assert "Traceback" not in failed.err

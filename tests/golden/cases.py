@@ -20,10 +20,12 @@ from offramp.training import PhaseGradients
 from tests.tiny import without_dropout
 
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+POSITIONS = ("start_positions", "end_positions")
 LOGITS = {"rtol": 1e-4, "atol": 1e-4}  # float32 forward passes
 LOSS = {"rtol": 1e-8, "atol": 1e-8}  # float64
 AFTER_TRAINING = {"rtol": 1e-5, "atol": 1e-5}
 GRADIENT = 1e-6  # relative to the largest entry
+NO_GRADIENT = 1e-9  # below it, rounding: a span's bias moves all places alike
 NO_CLIPPING = Schedule(clip=float("inf"))
 
 
@@ -64,9 +66,11 @@ class GoldenCase:
         return model.double() if double else model
 
     def batch(self, rows: slice = slice(None), labels: str | None = None) -> dict[str, Tensor]:
-        """Inputs of some samples, with the named labels where asked for."""
+        """Inputs of some samples, with the named labels where asked for; `labels` of a span are its positions."""
         stored = self.arrays("inputs.npz")
         batch = {name: torch.from_numpy(stored[name][rows]) for name in INPUTS if name in stored}
+        if labels == "labels" and labels not in stored:
+            return batch | {name: torch.from_numpy(stored[name][rows]) for name in POSITIONS}
         if labels is not None:
             batch["labels"] = torch.from_numpy(stored[labels][rows])
         return batch
@@ -115,7 +119,12 @@ def only_phase(recipe: Recipe, model: Model) -> Phase:
 
 
 def assert_gradients(
-    case: GoldenCase, model: Model, ours: dict[str, Tensor], stored: dict[str, np.ndarray], key: str
+    case: GoldenCase,
+    model: Model,
+    ours: dict[str, Tensor],
+    stored: dict[str, np.ndarray],
+    key: str,
+    tolerance: float = GRADIENT,
 ) -> None:
     """Every stored gradient, and the norm of every parameter's gradient (NaN: there was none)."""
     names = case.our_names(model)
@@ -123,14 +132,14 @@ def assert_gradients(
     for name, expected in stored.items():
         if name.startswith(f"{key}/grad/"):
             actual = ours[names[name.removeprefix(f"{key}/grad/")]].numpy()
-            assert np.abs(actual - expected).max() <= GRADIENT * np.abs(expected).max(), name
+            assert np.abs(actual - expected).max() <= tolerance * max(np.abs(expected).max(), NO_GRADIENT), name
             checked += 1
     assert checked or not any("/grad/" in name and name.startswith(key) for name in stored)
     for name, norm in zip(case.settings["param_names"], stored[f"{key}/grad_norms"], strict=True):
         if np.isnan(norm):
             assert names.get(name) not in ours, f"{name} has a gradient, the original has none"
         else:
-            np.testing.assert_allclose(float(ours[names[name]].norm()), norm, rtol=1e-6, atol=1e-9, err_msg=name)
+            np.testing.assert_allclose(float(ours[names[name]].norm()), norm, rtol=tolerance, atol=1e-9, err_msg=name)
 
 
 def assert_trained(case: GoldenCase, model: Model, stored: dict[str, np.ndarray], key: str = "") -> None:

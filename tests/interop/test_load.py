@@ -30,6 +30,9 @@ ORIGINALS = (
     "elasticbert_dynamic",
     "elasticbert_regression",
     "elbert_c2",
+    "ebert_bert_cls",
+    "ebert_bert_qa",
+    "ebert_roberta_cls",
 )
 TF_ALBERT = Path(__file__).parent / "data" / "tf_albert"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offramp.recipes import ELBERT, DeeBERT, ElasticBERT, Plain, Recipe, RomeBERT, Schedule
+from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Plain, Recipe, RomeBERT, Schedule
 
 FAST = Schedule(learning_rate=3e-3, epochs=6, clip=1.0)
 
@@ -17,4 +17,12 @@ MATRIX: dict[str, Recipe] = {
     "elasticbert without equilibrium": ElasticBERT(equilibrium=False, schedule=FAST),
     "elbert": ELBERT(schedule=FAST),
     "elbert, equal": ELBERT("equal", schedule=FAST),
+    "ebert": EBERT(target=0.6, schedule=FAST),
+    "ebert by blocks, retrained": EBERT(target=0.6, block=8, retrain=6, schedule=FAST),
+    "ebert by rank": EBERT(target=0.6, heads="topk", neurons="topk", schedule=FAST),
+    "ebert with distillation": EBERT(target=0.6, distil=0.5, schedule=FAST),
+    "ebert+elasticbert": EBERT(target=0.6, base=ElasticBERT(), schedule=FAST),
+    "ebert+deebert": EBERT(target=0.6, base=DeeBERT(), schedule=FAST),
+    "ebert+romebert": EBERT(target=0.6, base=RomeBERT(), schedule=FAST),
+    "ebert+elbert": EBERT(target=0.6, base=ELBERT(), schedule=FAST),
 }

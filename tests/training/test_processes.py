@@ -19,6 +19,7 @@ from offramp.training.published import published_recipe, with_settings
 from tests.generated import backbone_folder, reviews_file
 from tests.training.test_run import backbone_without_dropout, same, weights
 
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
@@ -57,15 +58,25 @@ def test_two_processes_train_the_model_of_one(recipe: str, folder: Path, tmp_pat
 
     135 rows, 16 a step: the last step of an epoch has 7 rows, 4 for one process and 3 for the other.
     """
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    done = subprocess.run(
-        [*torchrun, *command(folder, tmp_path / "two", recipe)], env=ENVIRONMENT, capture_output=True, text=True
-    )
+    run = command(folder, tmp_path / "two", recipe)
+    done = subprocess.run([*TORCHRUN, *run], env=ENVIRONMENT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     one, two = in_this_process(folder, tmp_path / "one", recipe, accumulate=2), weights(tmp_path / "two")
     for name, weight in one.items():
         if not name.endswith("key.bias"):  # its gradient is rounding noise, which Adam scales up
             torch.testing.assert_close(weight, two[name], rtol=1e-3, atol=1e-3)
+
+
+def test_gates_learn_in_two_processes(folder: Path, tmp_path: Path) -> None:
+    """Not the model of one process, since gates sample; but the task is learnt, and gates close."""
+    run = command(folder, tmp_path / "two", "ebert", "--target-flops", "0.5", "--set", "penalty=20")
+    done = subprocess.run([*TORCHRUN, *run], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    trace = offramp.evaluate(tmp_path / "two")
+    report = trace.gate_report()
+    assert report is not None
+    assert 0.3 < report.ratio < 0.9
+    assert trace.scores()[-1].scores["accuracy"] > 0.8
 
 
 def test_killed_and_resumed_is_not_killed(folder: Path, tmp_path: Path) -> None:

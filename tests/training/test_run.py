@@ -126,6 +126,7 @@ class StopAt:
         ("deebert", "exits", 3),
         ("romebert", "self-distillation", 14),
         ("elbert", "joint", 12),
+        ("ebert with distillation", "gated-fine-tune", 12),
     ],
 )
 def test_stopped_and_resumed_is_not_stopped(

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from transformers import AlbertConfig, AlbertModel, PreTrainedConfig
 
 from offramp.backbones.base import Backbone
+from offramp.backbones.parts import LayerParts
 from offramp.errors import OfframpError
 
 
@@ -48,3 +49,27 @@ class AlbertBackbone(Backbone):
         group = index * self.config.num_hidden_groups // self.depth
         module: nn.Module = self.model.encoder.albert_layer_groups[group]
         return module
+
+    def parts(self, index: int) -> LayerParts:
+        group: Any = self.layer_module(index)
+        if len(group.albert_layers) > 1:
+            raise OfframpError(
+                f"this ALBERT has {len(group.albert_layers)} layers in a group (inner_group_num): gates work on one"
+            )
+        layer = group.albert_layers[0]
+        attention = layer.attention
+        return LayerParts(
+            query=attention.query,
+            key=attention.key,
+            value=attention.value,
+            attended=attention.dense,
+            attended_norm=attention.LayerNorm,
+            neurons=layer.ffn,
+            activation=layer.activation,
+            summed=layer.ffn_output,
+            summed_norm=layer.full_layer_layer_norm,
+            head_width=attention.attention_head_size,
+            attention_dropout=attention.attention_dropout.p,
+            hidden_dropout=attention.output_dropout.p,
+            summed_dropout=0.0,
+        )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask
 
+from offramp.backbones.parts import LayerParts
 from offramp.errors import OfframpError
 
 REGISTRY: dict[str, type[Backbone]] = {}
@@ -91,6 +92,10 @@ class Backbone(nn.Module, ABC):
     @abstractmethod
     def layer_module(self, index: int) -> nn.Module:
         """The module that computes layer `index` (0-based); the same one more than once where layers share weights."""
+
+    @abstractmethod
+    def parts(self, index: int) -> LayerParts:
+        """The pieces of layer `index` (0-based), for what runs inside a layer: gates, and layers that skip."""
 
     def matrices_below_last_layer(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Weight matrices (no biases, no norms) of every layer but the last; of all layers where they are one."""

@@ -29,7 +29,7 @@ def convert(
         str,
         typer.Argument(
             help="Folder or hub name: a Hugging Face BERT, RoBERTa, ALBERT or ElasticBERT, a checkpoint of the "
-            "original DeeBERT, RomeBERT, ElasticBERT or ELBERT, Google's TF ALBERT, or an offramp folder."
+            "original DeeBERT, RomeBERT, ElasticBERT, ELBERT or EBERT, Google's TF ALBERT, or an offramp folder."
         ),
     ],
     destination: Annotated[Path, typer.Argument(help="Folder to write.")],

@@ -42,6 +42,10 @@ Examples:
 
   offramp train --task rte --data-dir glue --backbone bert-base-uncased --recipe romebert --set gamma=0.5 --out runs/rte
 
+  offramp train --data reviews.csv --backbone bert-base-uncased --recipe ebert --target-flops 0.6 --out runs/gated
+
+  offramp train --task squad --data-dir squad --backbone bert-base-uncased --out runs/squad
+
   offramp train --resume --out runs/sst2
 
   torchrun --nproc-per-node 4 -m offramp train --task mnli --data-dir glue --backbone bert-base-uncased --out runs/mnli
@@ -71,10 +75,19 @@ def train(
     backbone: Annotated[
         str | None, typer.Option(help="Folder or hub name of a BERT, RoBERTa, ALBERT or ElasticBERT.")
     ] = None,
-    recipe: Annotated[str, typer.Option(help=f"How to train: {', '.join(sorted(REGISTRY))}.")] = "elasticbert",
+    recipe: Annotated[
+        str,
+        typer.Option(help=f"How to train: {', '.join(sorted(REGISTRY))}; or gates and exits, as ebert+elasticbert."),
+    ] = "elasticbert",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of the recipe, such as gamma=0.5."),
+    ] = None,
+    target_flops: Annotated[
+        float | None, typer.Option(help="With ebert: the FLOPs to aim at, as a share of all, such as 0.6.")
+    ] = None,
+    gate_block: Annotated[
+        int | None, typer.Option(help="With ebert: neurons that share a gate; 64 makes skipping fast.")
     ] = None,
     task: TaskName = None,
     data_dir: DataDir = None,
@@ -148,7 +161,7 @@ def train(
         }
         schedule |= {"weight_decay": weight_decay, "clip": clip}
         method = published_recipe(recipe, chosen.name, backbone_family(backbone))
-        method = with_settings(method, schedule, _settings(set_ or []))
+        method = with_settings(method, schedule, _settings(set_ or [], target_flops, gate_block))
         plan = Plan(
             backbone,
             chosen.record,
@@ -185,8 +198,9 @@ def _refuse_new_settings(context: typer.Context) -> None:
             )
 
 
-def _settings(given: list[str]) -> dict[str, str]:
-    settings = {}
+def _settings(given: list[str], target_flops: float | None, gate_block: int | None) -> dict[str, str]:
+    of_gates = {"target": target_flops, "block": gate_block}
+    settings = {name: str(value) for name, value in of_gates.items() if value is not None}
     for text in given:
         name, equals, value = text.partition("=")
         if not equals or not name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ def convert(source: str | Path, destination: str | Path, *, overwrite: bool = Fa
 
     The folder appears whole or not at all; an existing model folder is replaced only with `overwrite=True`.
     """
-    destination = Path(destination)
+    check_destination(Path(destination), overwrite)
+    checkpoint = read_checkpoint(source, options.pop("revision", None))
+    model = load(checkpoint, **options)
+    tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
+    write_folder(model, tokenizer, Path(destination))
+    return model
+
+
+def check_destination(destination: Path, overwrite: bool) -> None:
+    """Refuse to write over what is not to be replaced."""
     if destination.exists() and not destination.is_dir():
         raise OfframpError(f"{destination} is a file: name a folder")
     if destination.exists() and any(destination.iterdir()):
@@ -26,9 +36,10 @@ def convert(source: str | Path, destination: str | Path, *, overwrite: bool = Fa
             raise OfframpError(f"{destination} exists and is not empty: name another folder, or say --overwrite")
         if not (destination / CONFIG).is_file():
             raise OfframpError(f"{destination} is not a model folder: nothing in it will be overwritten")
-    checkpoint = read_checkpoint(source, options.pop("revision", None))
-    model = load(checkpoint, **options)
-    tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
+
+
+def write_folder(model: Model, tokenizer: Any, destination: Path, texts: Mapping[str, str] | None = None) -> None:
+    """Write a model, its tokenizer and files of text, by name; the folder appears whole or not at all."""
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -38,8 +49,9 @@ def convert(source: str | Path, destination: str | Path, *, overwrite: bool = Fa
         model.save_pretrained(written)
         if tokenizer is not None:
             tokenizer.save_pretrained(written)
+        for name, text in (texts or {}).items():
+            (written / name).write_text(text, encoding="utf-8")
         _swap(written, destination, Path(scratch) / "old")
-    return model
 
 
 def _swap(written: Path, destination: Path, aside: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers.initialization import no_init_weights
 
 from offramp.errors import OfframpError, one_line
-from offramp.interop import deebert, elasticbert, elbert, huggingface, own
+from offramp.interop import deebert, ebert, elasticbert, elbert, huggingface, own
 from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.dialect import Dialect, Model, Translation, Wishes
 from offramp.interop.vocabulary import check_vocabulary
@@ -24,7 +24,7 @@ from offramp.models.loading import refuse_nan
 
 log = logging.getLogger("offramp")
 
-DIALECTS: tuple[Dialect, ...] = (own, deebert, elasticbert, elbert, huggingface)
+DIALECTS: tuple[Dialect, ...] = (own, deebert, ebert, elasticbert, elbert, huggingface)
 """Tried in this order: our own, those known by the names of their weights, and last what config.json says it is."""
 
 EXIT_OPTIONS = frozenset({"exit_layers", "poolers", "classifiers", "pooling", "pooler_size", "exit_dropout"})
@@ -46,8 +46,8 @@ def load(
 
     Args:
         path_or_name: an offramp folder; a Hugging Face BERT, RoBERTa, ALBERT or ElasticBERT (local folder or hub name);
-            a checkpoint folder of the original DeeBERT, RomeBERT, ElasticBERT or ELBERT; Google's TF ALBERT; or what
-            `read_checkpoint` made of one of these.
+            a checkpoint folder of the original DeeBERT, RomeBERT, ElasticBERT, ELBERT or EBERT; Google's TF ALBERT;
+            or what `read_checkpoint` made of one of these.
         layers: keep only the first so many layers (ElasticBERT's static usage).
         exits: "all", "last", or the layers (1-based) whose exits to keep.
         num_labels: of new classifiers; 1 means regression. Default: the checkpoint's own, or 2 if it has none.
@@ -74,8 +74,6 @@ def load(
 
 def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     """Find the dialect a checkpoint is written in, and read it."""
-    if checkpoint.has(r".*\.intermediate\.predictor\."):
-        raise OfframpError(f"{checkpoint.folder}: an EBERT checkpoint; offramp cannot open its gates yet")
     for dialect in DIALECTS:
         if dialect.recognises(checkpoint):
             if wishes.legacy_last_exit and dialect is not deebert:

@@ -3,6 +3,8 @@
 from offramp.models.config import MultiExitConfig
 from offramp.models.early_exit import Answer
 from offramp.models.exits import Exits
+from offramp.models.gate_settings import GateSettings
+from offramp.models.gates import Gates, Kept
 from offramp.models.modeling import (
     Branch,
     MultiExitEncoder,
@@ -19,6 +21,9 @@ __all__ = [
     "Branch",
     "Classification",
     "Exits",
+    "GateSettings",
+    "Gates",
+    "Kept",
     "MultiExitConfig",
     "MultiExitEncoder",
     "MultiExitForQuestionAnswering",

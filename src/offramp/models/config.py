@@ -9,6 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from offramp.backbones import backbone_class
 from offramp.errors import OfframpError
+from offramp.models.gate_settings import GateSettings
 
 POOLINGS = ("first", "mean", "max")
 
@@ -25,17 +26,20 @@ class MultiExitConfig(PreTrainedConfig):
             Default: each exit its own.
         classifiers: the same for the linear classifiers.
         pooling: what the pooler sees of a layer's output: `first` token, `mean`, `max`, or a sum such as `first+mean`.
-        pool_padding: let mean and max run over padding too, as ELBERT's released code does.
+        pool_padding: let mean and max run over padding too, as ELBERT's released code does; and let a span's
+            probabilities do so, as EBERT's does.
         pooler_size: width of the poolers; default: the backbone's.
         exit_dropout: dropout before each classifier while training; default: the backbone's own classifier dropout.
         learned_loss_weights: the model carries ELBERT's trained loss weights.
         max_text_tokens: the length that texts were cut to in training.
+        gates: EBERT's gates on heads and neurons, as the fields of `GateSettings`; default: none.
     """
 
     model_type = "offramp"
     sub_configs = {"backbone_config": AutoConfig}
     has_no_defaults_at_init = True
-    keys_to_ignore_at_inference = ["exit_logits", "hidden_states"]  # what a Trainer's metrics see is the last exit
+    # What a Trainer's metrics see is the last exit.
+    keys_to_ignore_at_inference = ["exit_logits", "hidden_states", "gates"]
 
     # None (and for poolers and classifiers a number) only until __post_init__ has filled it in.
     backbone_config: Any = None
@@ -48,6 +52,7 @@ class MultiExitConfig(PreTrainedConfig):
     exit_dropout: Any = None
     learned_loss_weights: bool = False
     max_text_tokens: Any = None
+    gates: Any = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.backbone_config = as_config(self.backbone_config)
@@ -61,8 +66,11 @@ class MultiExitConfig(PreTrainedConfig):
             self.pooler_size = self.hidden_size
         if self.exit_dropout is None:
             self.exit_dropout = classifier_dropout(self.backbone_config)
+        if isinstance(self.gates, GateSettings):
+            self.gates = self.gates.to_json()
         super().__post_init__(**kwargs)
         self._check_heads()
+        self._check_gates()
 
     def _check_exit_layers(self) -> None:
         layers, depth = self.exit_layers, self.num_hidden_layers
@@ -88,6 +96,15 @@ class MultiExitConfig(PreTrainedConfig):
             raise OfframpError(f"pooling {self.pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
         if self.poolers == [] and self.pooler_size != self.hidden_size:
             raise OfframpError("pooler_size needs poolers: without them the classifiers see the backbone's width")
+
+    def _check_gates(self) -> None:
+        folded = self.gate_settings.folded if self.gate_settings else None
+        if folded is not None and len(folded) != self.num_hidden_layers:
+            raise OfframpError(f"gates were folded in {len(folded)} layers, but there are {self.num_hidden_layers}")
+
+    @property
+    def gate_settings(self) -> GateSettings | None:
+        return None if self.gates is None else GateSettings.from_json(self.gates)
 
     @property
     def num_hidden_layers(self) -> int:
@@ -122,6 +139,8 @@ class MultiExitConfig(PreTrainedConfig):
             if not 1 <= layers <= self.num_hidden_layers:
                 raise OfframpError(f"cannot keep {layers} layers: the backbone has {self.num_hidden_layers}")
             self.backbone_config = backbone_class(self.backbone_config).truncated(self.backbone_config, layers)
+            if self.gates is not None and self.gates["folded"] is not None:
+                self.gates = {**self.gates, "folded": self.gates["folded"][:layers]}
         depth = self.num_hidden_layers
         wanted = _wanted_exits(exits, self.exit_layers, depth)
         kept = [i for i, layer in enumerate(self.exit_layers) if layer in wanted]

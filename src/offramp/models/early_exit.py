@@ -49,7 +49,7 @@ def answer(
     reached = 0
     for exit, layer in enumerate(layers):
         for index in range(reached, layer):
-            hidden = model.backbone.layer(index, hidden, mask)
+            hidden, _ = model.layer(index, hidden, mask, attention_mask)
         reached = layer
         logits = model.exits(exit, hidden, attention_mask)
         if logits_of_row is None:

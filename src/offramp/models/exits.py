@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from offramp.models.config import MultiExitConfig
+from offramp.models.pooling import first_real_token, mean_over
 
 
 class Exits(nn.Module):
@@ -39,24 +40,22 @@ class Exits(nn.Module):
         if self.pooler_of:
             pooled = torch.tanh(self.poolers[str(self.pooler_of[exit])](pooled))
         logits: Tensor = self.classifiers[str(self.classifier_of[exit])](self.dropout(pooled))
-        if self.each_token:
+        if self.each_token and not self.pool_padding:
             # Padding can be no answer, and must not change the probabilities of what can.
             logits = logits.masked_fill(attention_mask.unsqueeze(-1) == 0, torch.finfo(logits.dtype).min)
         return logits
 
     def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """One vector for each sample: (B, T, H) to (B, H)."""
-        real = torch.ones_like(attention_mask) if self.pool_padding else attention_mask
-        real = real.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
+        seen = torch.ones_like(attention_mask) if self.pool_padding else attention_mask
         pooled = torch.zeros_like(hidden[:, 0])
         for kind in self.pooling:
-            if kind == "first":  # the first real one: some tokenizers pad on the left
-                first = (attention_mask != 0).int().argmax(1)
-                pooled = pooled + hidden[torch.arange(len(hidden), device=hidden.device), first]
+            if kind == "first":
+                pooled = pooled + first_real_token(hidden, attention_mask)
             elif kind == "mean":
-                pooled = pooled + (hidden * real).sum(1) / real.sum(1)
+                pooled = pooled + mean_over(hidden, seen)
             else:
-                pooled = pooled + hidden.masked_fill(real == 0, -torch.inf).amax(1)
+                pooled = pooled + hidden.masked_fill(seen.unsqueeze(-1) == 0, -torch.inf).amax(1)
         return pooled
 
     def parameters_of(self, exit: int) -> set[nn.Parameter]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -23,8 +23,13 @@ from offramp.models.batch import check_batch, refuse_unknown_inputs
 from offramp.models.config import MultiExitConfig
 from offramp.models.early_exit import Answer, answer
 from offramp.models.exits import Exits
+from offramp.models.folding import shrink
+from offramp.models.gate_settings import GateSettings
+from offramp.models.gated_layer import gated_layer
+from offramp.models.gates import Gates, Kept
 from offramp.models.loading import checked_from_pretrained
 from offramp.models.objectives import Classification, Objective, Regression, Span
+from offramp.models.skipping import Skipping
 from offramp.policies import Policy
 
 Branch = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
@@ -39,6 +44,7 @@ class MultiExitOutput(ModelOutput):
     logits: Tensor | None = None
     exit_logits: tuple[Tensor, ...] | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+    gates: tuple[Kept, ...] | None = None
 
 
 @dataclass
@@ -51,10 +57,22 @@ class MultiExitSpanOutput(ModelOutput):
     logits: Tensor | None = None
     exit_logits: tuple[Tensor, ...] | None = None
     hidden_states: tuple[Tensor, ...] | None = None
+    gates: tuple[Kept, ...] | None = None
+
+
+class Pass(NamedTuple):
+    """What one pass over a batch gives."""
+
+    logits: tuple[Tensor, ...]
+    """Of the wanted exits, first to last."""
+    states: tuple[Tensor, ...]
+    """The embeddings, and every computed layer's output."""
+    gates: tuple[Kept, ...] | None
+    """What was kept in every computed layer; None where there are no gates, or all are open."""
 
 
 class MultiExitPreTrainedModel(PreTrainedModel):
-    """A backbone held under the name `backbone`."""
+    """A backbone held under the name `backbone`, with or without gates in its layers."""
 
     config_class = MultiExitConfig
     base_model_prefix = "backbone"
@@ -66,14 +84,40 @@ class MultiExitPreTrainedModel(PreTrainedModel):
     _supports_attention_backend = True
 
     backbone: Backbone
+    gates: Gates | None
+    skipping: Skipping | None = None
+    """Runs gated layers by what is kept only, where it is set."""
 
     def __init__(self, config: MultiExitConfig) -> None:
         super().__init__(config)
         self.backbone = from_config(config.backbone_config)
+        self.gates = None
+        if config.gate_settings is not None:
+            shrink(self.backbone, config.gate_settings)
+            self.gates = Gates(self.backbone, config.gate_settings)
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         return checked_from_pretrained(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
+
+    def layer(
+        self, index: int, hidden: Tensor, mask: Any, attention_mask: Tensor
+    ) -> tuple[Tensor, Kept | None]:
+        """Run layer `index` (0-based), with its gates where there are any and they are not held open."""
+        if self.gates is None or self.gates.are_open:
+            return self.backbone.layer(index, hidden, mask), None
+        if self.skipping is not None and not self.training:
+            return self.skipping.layer(index, hidden, mask, attention_mask)
+        parts = self.backbone.parts(index)
+        return gated_layer(parts, self.gates, index, hidden, mask, attention_mask, self.training)
+
+    def add_gates(self, settings: GateSettings) -> None:
+        """Give every layer gates with fresh weights."""
+        like = next(self.backbone.parameters())
+        gates = Gates(self.backbone, settings)
+        gates.draw(self.config.initializer_range)
+        self.gates = gates.to(device=like.device, dtype=like.dtype).train(self.training)
+        self.config.gates = settings.to_json()
 
     def get_input_embeddings(self) -> nn.Module:
         module: nn.Module = self.backbone.model.get_input_embeddings()
@@ -104,7 +148,7 @@ class MultiExitEncoder(MultiExitPreTrainedModel):
         mask = self.backbone.mask(attention_mask, hidden)
         states = [hidden]
         for index in range(self.backbone.depth):
-            states.append(self.backbone.layer(index, states[-1], mask))
+            states.append(self.layer(index, states[-1], mask, attention_mask)[0])
         return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))  # type: ignore[arg-type]
 
 
@@ -134,8 +178,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
         *,
         exits: Sequence[int] | None = None,
         branch: Branch | None = None,
-    ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Logits of the wanted exits (0-based; default all) and every layer's hidden states, in one pass.
+    ) -> Pass:
+        """One pass, with the logits of the wanted exits (0-based; default all).
 
         No layer above the last wanted exit is computed. `branch` lets a recipe shape the gradient where an exit
         leaves the trunk.
@@ -145,10 +189,13 @@ class MultiExitModel(MultiExitPreTrainedModel):
         layers = [self.exits.layers[exit] for exit in wanted]  # 1-based, ascending
         hidden = self.backbone.embed(input_ids, token_type_ids)
         mask = self.backbone.mask(attention_mask, hidden)
-        logits, states = [], [hidden]
+        logits, states, gates = [], [hidden], []
         for layer in range(1, layers[-1] + 1):
-            hidden = to_exit = self.backbone.layer(layer - 1, hidden, mask)
+            hidden, kept = self.layer(layer - 1, hidden, mask, attention_mask)
+            to_exit = hidden
             states.append(hidden)
+            if kept is not None:
+                gates.append(kept)
             if branch is not None:
                 to_exit, hidden = branch(hidden, sum(at >= layer for at in layers), sum(at > layer for at in layers))
             logits += [
@@ -156,7 +203,7 @@ class MultiExitModel(MultiExitPreTrainedModel):
                 for exit, at in zip(wanted, layers, strict=True)
                 if at == layer
             ]
-        return tuple(logits), tuple(states)
+        return Pass(tuple(logits), tuple(states), tuple(gates) or None)
 
     def joint_loss(self, exit_logits: Sequence[Tensor], target: Tensor) -> Tensor:
         """Σ of the exits' losses: what training without a recipe would minimise."""
@@ -210,12 +257,13 @@ class MultiExitForSequenceClassification(MultiExitModel):
         **kwargs: Any,
     ) -> MultiExitOutput | tuple[Any, ...]:
         refuse_unknown_inputs(kwargs)
-        logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
+        logits, states, gates = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
         output = MultiExitOutput(
             loss=None if labels is None else self.joint_loss(logits, labels),
             logits=logits[-1],
             exit_logits=logits,
             hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
+            gates=gates,
         )
         return output if self.asked("return_dict", return_dict) else output.to_tuple()
 
@@ -240,7 +288,7 @@ class MultiExitForQuestionAnswering(MultiExitModel):
         **kwargs: Any,
     ) -> MultiExitSpanOutput | tuple[Any, ...]:
         refuse_unknown_inputs(kwargs)
-        logits, states = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
+        logits, states, gates = self.run(input_ids, attention_mask, token_type_ids, exits=exits, branch=branch)
         target = self.target({"start_positions": start_positions, "end_positions": end_positions})
         start, end = logits[-1].unbind(-1)
         output = MultiExitSpanOutput(
@@ -248,6 +296,7 @@ class MultiExitForQuestionAnswering(MultiExitModel):
             logits=logits[-1],
             exit_logits=logits,
             hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
+            gates=gates,
             start_logits=start,
             end_logits=end,
         )

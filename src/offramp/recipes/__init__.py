@@ -3,6 +3,7 @@
 from offramp.discovery import import_all
 from offramp.recipes.base import REGISTRY, ConstantGroup, Forward, Gradients, Phase, Recipe, Schedule
 from offramp.recipes.deebert import DeeBERT
+from offramp.recipes.ebert import EBERT
 from offramp.recipes.elasticbert import ElasticBERT
 from offramp.recipes.elbert import ELBERT, exit_weights
 from offramp.recipes.plain import Plain
@@ -11,6 +12,7 @@ from offramp.recipes.romebert import RomeBERT
 import_all(__name__, __path__)
 
 __all__ = [
+    "EBERT",
     "ELBERT",
     "REGISTRY",
     "ConstantGroup",

@@ -13,7 +13,8 @@ from typing import Any, ClassVar, Literal
 from torch import Tensor, nn
 
 from offramp.errors import OfframpError
-from offramp.models import Branch, MultiExitModel, Objective
+from offramp.models import Branch, Kept, MultiExitModel, Objective
+from offramp.models.gates import Mode
 
 REGISTRY: dict[str, type[Recipe]] = {}
 
@@ -26,6 +27,12 @@ class Forward:
     target: Tensor
     objective: Objective
     model: MultiExitModel
+    tokens: int = 0
+    """Length of the rows, padding included."""
+    gates: Sequence[Kept] = ()
+    """What was kept in each layer; none where the gates are open."""
+    teacher: Sequence[Tensor] | None = None
+    """The logits of the phase's teacher."""
 
     def loss(self, exit: int) -> Tensor:
         """The task's loss of one exit, by its place in `logits`."""
@@ -55,12 +62,14 @@ class Schedule:
 
 @dataclass(frozen=True)
 class ConstantGroup:
-    """Parameters with a learning rate of their own that neither rises nor falls, outside gradient clipping."""
+    """Parameters with a learning rate of their own that neither rises nor falls."""
 
     names: frozenset[str]
     learning_rate: float
     keep_gradient: bool = False
     """Never zero the gradient between steps: ELBERT's released behaviour, for parity only."""
+    clipped: bool = False
+    """Counted in the clipped norm, and clipped, with all other parameters."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +90,20 @@ class Phase:
     constant_groups: tuple[ConstantGroup, ...] = ()
     clip_sees_frozen: bool = False
     """Compute frozen parameters' gradients too and count them in the clipped norm: DeeBERT's released behaviour."""
+    gates: Mode = "sample"
+    """How the gates decide in this phase, where the model has any."""
+    teacher: bool = False
+    """Keep a copy of the model as it is when the phase begins, its gates open, and show the losses its logits."""
     schedule: Schedule = field(default_factory=Schedule)
+
+    @property
+    def trains_gates(self) -> bool:
+        return any(name.startswith("gates.") for name in self.trains)
+
+    @property
+    def unclipped(self) -> frozenset[str]:
+        """Names of the parameters that clipping leaves alone."""
+        return frozenset(name for group in self.constant_groups if not group.clipped for name in group.names)
 
     @property
     def constant(self) -> frozenset[str]:
@@ -105,6 +127,11 @@ class Recipe(ABC):
         super().__init_subclass__(**kwargs)
         cls.name = cls.__name__.lower()
         REGISTRY[cls.name] = cls
+
+    @property
+    def full_name(self) -> str:
+        """With the recipe it is combined with, if any."""
+        return self.name
 
     def prepare(self, model: MultiExitModel) -> None:
         """Give the model what the method needs beyond its exits. Called once, before the first phase."""

@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder
+from offramp.tasks.squad import WindowEncoder
 
 STEPS_SORTED_TOGETHER = 50
 """Rows are sorted by length within so many steps' worth of shuffled rows: little padding, and still a good shuffle."""
@@ -73,7 +74,7 @@ class GroupedBatches(Sampler[list[int]]):
 class EncodedRows(Dataset[tuple[Row, Any]]):
     """Encoded texts and their labels."""
 
-    def __init__(self, rows: Sequence[Row], labels: Sequence[int] | Sequence[float]) -> None:
+    def __init__(self, rows: Sequence[Row], labels: Sequence[Any]) -> None:
         self.rows = rows
         self.labels = labels
 
@@ -87,10 +88,14 @@ class EncodedRows(Dataset[tuple[Row, Any]]):
 class Collate:
     """Rows and labels to a batch for the model."""
 
-    def __init__(self, encoder: TextEncoder, model: MultiExitModel) -> None:
+    def __init__(self, encoder: TextEncoder | WindowEncoder, model: MultiExitModel) -> None:
         self.encoder = encoder
-        self.dtype = torch.float32 if model.objective.name == "regression" else torch.long
+        self.kind = model.objective.name
 
     def __call__(self, items: Sequence[tuple[Row, Any]]) -> dict[str, Tensor]:
         batch = self.encoder.pad([row for row, _ in items])
-        return batch | {"labels": torch.tensor([label for _, label in items], dtype=self.dtype)}
+        if self.kind == "span":
+            ends = torch.tensor([label for _, label in items], dtype=torch.long).view(-1, 2)
+            return batch | {"start_positions": ends[:, 0], "end_positions": ends[:, 1]}
+        dtype = torch.float32 if self.kind == "regression" else torch.long
+        return batch | {"labels": torch.tensor([label for _, label in items], dtype=dtype)}

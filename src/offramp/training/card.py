@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from offramp.models import MultiExitModel
-from offramp.recipes import REGISTRY
 from offramp.tasks.task import Task
+from offramp.training.published import recipe_from_json
 
 
 def model_card(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
@@ -22,7 +22,7 @@ def model_card(model: MultiExitModel, name: str, task: Task, record: Mapping[str
 def front_matter(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
     data: dict[str, Any] = {
         "library_name": "offramp",
-        "pipeline_tag": "text-classification",
+        "pipeline_tag": asks(task),
         "tags": ["early-exit", "adaptive-inference", record["recipe"]["name"], model.config.backbone_config.model_type],
         "metrics": list(task.metrics),
     }
@@ -30,7 +30,7 @@ def front_matter(model: MultiExitModel, name: str, task: Task, record: Mapping[s
         data["base_model"] = record["backbone"]
     if record.get("dev"):
         result = {
-            "task": {"type": "text-classification"},
+            "task": {"type": asks(task)},
             "dataset": {"name": task.name, "type": task.name, "split": record["dev"]["split"]},
             "metrics": [
                 {"type": record["dev"]["metric"], "value": round(list(record["dev"]["exits"].values())[-1], 4)}
@@ -44,26 +44,60 @@ def body(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]
     config, recipe = model.config, record["recipe"]
     depth = model.backbone.depth
     asked = f"one of {len(task.labels)} labels ({', '.join(task.labels)})" if task.labels else "a number"
+    given = "pairs of texts" if task.pair else "texts"
+    if task.spans:
+        asked, given = "a part of the text", "a question and a text"
     lines = [
         f"# {name}",
         "",
         f"A {config.backbone_config.model_type} encoder of {depth} layers with {len(model.exits)} exits: easy inputs "
-        "leave early, hard ones go on. "
-        f"It answers {'pairs of texts' if task.pair else 'texts'} with {asked}. "
-        f"Trained on {task.name} by {REGISTRY[recipe['name']].reference or recipe['name']} with offramp.",
+        f"leave early, hard ones go on. {gates_of(model)}"
+        f"It answers {given} with {asked}. "
+        f"Trained on {task.name} by {how(recipe)} with offramp.",
         "",
         "## Use",
         "",
         "```",
         f"offramp evaluate {name}",
-        f"offramp predict {name} input.csv --out answers.csv --policy 'entropy(0.1)'",
+        f"offramp predict {name} {'questions.json --out answers' if task.spans else 'input.csv --out answers.csv'} "
+        "--policy 'entropy(0.1)'",
         "```",
         "",
-        "After `import offramp` it is also a Hugging Face model: `AutoModelForSequenceClassification.from_pretrained` "
-        'and `pipeline("text-classification")` open it and answer with the last exit.',
+        as_hugging_face_model(task),
         "",
     ]
     return [*lines, *scores(record), *settings(record)]
+
+
+def asks(task: Task) -> str:
+    """What the hub calls it."""
+    return "question-answering" if task.spans else "text-classification"
+
+
+def as_hugging_face_model(task: Task) -> str:
+    opens = "AutoModelForQuestionAnswering" if task.spans else "AutoModelForSequenceClassification"
+    pipeline = "" if task.spans else f' and `pipeline("{asks(task)}")`'
+    number = "opens" if task.spans else "open"
+    return (
+        f"After `import offramp` it is also a Hugging Face model: `{opens}.from_pretrained`{pipeline} {number} it and "
+        f"{'answers' if task.spans else 'answer'} with the last exit."
+    )
+
+
+def gates_of(model: MultiExitModel) -> str:
+    settings = model.config.gate_settings
+    if settings is None:
+        return ""
+    units = "neurons" if settings.block == 1 else f"blocks of {settings.block} neurons"
+    return (
+        f"Gates skip the heads and {units} that an input can do without (target: {1 - settings.sparsity:g} of FLOPs). "
+    )
+
+
+def how(recipe: Mapping[str, Any]) -> str:
+    """The method, or both where gates go with exits."""
+    methods = [recipe_from_json(recipe), *([recipe_from_json(recipe["base"])] if "+" in recipe["name"] else [])]
+    return " and ".join(method.reference or method.name for method in methods)
 
 
 def scores(record: Mapping[str, Any]) -> list[str]:
@@ -90,7 +124,7 @@ def settings(record: Mapping[str, Any]) -> list[str]:
     schedule = recipe["schedule"]
     table: dict[str, Any] = {
         "recipe": recipe["name"],
-        **{key: value for key, value in recipe.items() if key not in ("name", "schedule")},
+        **{key: value for key, value in recipe.items() if key not in ("name", "schedule", "base")},
         **schedule,
         "seed": record["seed"],
         "precision": record["precision"],

@@ -16,6 +16,7 @@ from offramp.interop.checkpoint import CONFIG
 from offramp.interop.vocabulary import FILES
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import TextEncoder
+from offramp.tasks.squad import WindowEncoder
 from offramp.tasks.task import Task
 from offramp.tasks.trained import RECORD
 from offramp.training.card import model_card
@@ -125,7 +126,12 @@ class RunFolder:
         return True
 
     def finish(
-        self, model: MultiExitModel, encoder: TextEncoder, plan: Plan, task: Task, about: Mapping[str, Any]
+        self,
+        model: MultiExitModel,
+        encoder: TextEncoder | WindowEncoder,
+        plan: Plan,
+        task: Task,
+        about: Mapping[str, Any],
     ) -> None:
         """Make it a model folder."""
         phases = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,8 +17,12 @@ from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder, text_encoder
 from offramp.tasks.labels import adopt_labels, in_model_order, task_numbers
 from offramp.tasks.metrics import predictions_of, score
+from offramp.tasks.squad import Questions, WindowEncoder, best_spans, trainable, window_encoder
 from offramp.tasks.task import Examples, Task
 from offramp.training.plan import Plan
+
+Label = int | float | tuple[int, int]
+"""A label's number, a number, or the tokens a span starts and ends with."""
 
 
 @dataclass(frozen=True)
@@ -25,9 +30,9 @@ class Material:
     """What every phase works with."""
 
     model: MultiExitModel
-    encoder: TextEncoder
-    rows: list[Row]
-    labels: list[int] | list[float]
+    encoder: TextEncoder | WindowEncoder
+    rows: Sequence[Row]
+    labels: Sequence[Label]
     dev: DevScores | None
 
 
@@ -38,14 +43,32 @@ def prepare(plan: Plan, task: Task) -> Material:
     if plan.keep == "best" and not task.dev_splits:
         raise OfframpError(f"{task.name} has no dev rows to tell the best weights by: give some, or keep the last")
     set_seed(plan.seed)  # new exits are drawn from it
-    model = load(plan.backbone, num_labels=len(task.labels) or 1, **plan.load).float()
+    model = load(plan.backbone, num_labels=None if task.spans else len(task.labels) or 1, span=task.spans, **plan.load)
+    model.float()
+    model.backbone.model.embeddings.requires_grad_(not plan.freeze_embeddings)
+    return spans_of(plan, task, model) if task.spans else labels_of(plan, task, model)
+
+
+def labels_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
+    """Texts, and a label or number for each."""
     encoder = text_encoder(model, plan.max_length)
     model.config.max_text_tokens = encoder.max_length
-    model.backbone.model.embeddings.requires_grad_(not plan.freeze_embeddings)
     adopt_labels(model, task)
     examples = task.split("train")
-    dev = DevScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None
+    dev = LabelScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None
     return Material(model, encoder, encoder.examples(examples), in_model_order(model, task, examples), dev)
+
+
+def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
+    """Windows, and for each the tokens its answer starts and ends with."""
+    if model.objective.name != "span":
+        raise OfframpError(f"{task.name} asks for spans, but {plan.backbone} was trained to answer with labels")
+    encoder = window_encoder(model, plan.max_length)
+    model.config.max_text_tokens = encoder.max_length
+    windows = encoder(trainable(task.split("train")))
+    dev = SpanScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None
+    labels = [(window.start, window.end) for window in windows]
+    return Material(model, encoder, [window.row for window in windows], labels, dev)
 
 
 def exit_names(layers: Sequence[int]) -> list[str]:
@@ -53,17 +76,39 @@ def exit_names(layers: Sequence[int]) -> list[str]:
     return [f"{layer}b" if layer in layers[:exit] else str(layer) for exit, layer in enumerate(layers)]
 
 
-class DevScores:
+class DevScores(ABC):
     """The dev score of every exit, whenever it is asked for."""
 
-    def __init__(self, model: MultiExitModel, encoder: TextEncoder, task: Task, examples: Examples) -> None:
+    def __init__(self, model: MultiExitModel, task: Task) -> None:
         self.model = model
-        self.encoder = encoder
         self.metric = task.metrics[0]
         self.split = task.dev_splits[0]
+
+    @abstractmethod
+    def __call__(self) -> list[float]:
+        """By exit, first to last."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many answers are scored."""
+
+    def record(self) -> dict[str, Any]:
+        exits = dict(zip(exit_names(self.model.exits.layers), self(), strict=True))
+        return {"split": self.split, "rows": len(self), "metric": self.metric, "exits": exits}
+
+
+class LabelScores(DevScores):
+    """Of labels or numbers."""
+
+    def __init__(self, model: MultiExitModel, encoder: TextEncoder, task: Task, examples: Examples) -> None:
+        super().__init__(model, task)
+        self.encoder = encoder
         self.rows = encoder.examples(examples)
         self.labels = np.asarray(examples.labels)
         self.task_numbers = np.asarray(task_numbers(model, task))
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     def __call__(self) -> list[float]:
         logits = exit_logits(self.model, self.rows, self.encoder)  # (E, N, C)
@@ -72,6 +117,22 @@ class DevScores:
             answers = self.task_numbers[answers]
         return [score(self.metric, of_exit, self.labels) for of_exit in answers]
 
-    def record(self) -> dict[str, Any]:
-        exits = dict(zip(exit_names(self.model.exits.layers), self(), strict=True))
-        return {"split": self.split, "rows": len(self.rows), "metric": self.metric, "exits": exits}
+
+class SpanScores(DevScores):
+    """Of answers to questions."""
+
+    def __init__(self, model: MultiExitModel, encoder: WindowEncoder, task: Task, questions: Questions) -> None:
+        super().__init__(model, task)
+        self.encoder = encoder
+        self.questions = questions
+        self.windows = encoder(questions)
+
+    def __len__(self) -> int:
+        return len(self.questions)
+
+    def __call__(self) -> list[float]:
+        rows = [window.row for window in self.windows]
+        logits = exit_logits(self.model, rows, self.encoder)  # (E, all tokens, 2)
+        each = np.split(logits, np.cumsum([len(row) for row in rows])[:-1], axis=1)
+        table = best_spans(self.questions, self.windows, each)
+        return [table.scores(np.full(len(rows), exit))[self.metric] for exit in range(len(logits))]

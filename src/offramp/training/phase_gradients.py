@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 
 import torch
@@ -35,10 +36,14 @@ class PhaseGradients:
         self.trained = {n: p for n, p in model.named_parameters() if n in phase.trains and p.requires_grad}
         if not self.trained:
             raise OfframpError(f"phase {phase.name!r} trains nothing on this model: all it would train is frozen")
+        self.gate_mode = model.gates.mode if model.gates is not None else None
+        self.teacher = copy_as_teacher(model) if phase.teacher else None
 
     def __enter__(self) -> PhaseGradients:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(name in self.trained or self.phase.clip_sees_frozen)
+        if self.model.gates is not None:
+            self.model.gates.set_mode(self.phase.gates)
         return self
 
     def __exit__(
@@ -47,6 +52,8 @@ class PhaseGradients:
         for name, parameter in self.model.named_parameters():
             parameter.requires_grad_(self.wanted[name])
             parameter.grad = None
+        if self.model.gates is not None and self.gate_mode is not None:
+            self.model.gates.set_mode(self.gate_mode)
 
     def forward(self, batch: Mapping[str, Tensor]) -> Forward:
         """One pass over a micro-batch, as the phase's losses want to see it."""
@@ -54,8 +61,24 @@ class PhaseGradients:
         target = self.model.target(inputs)
         if target is None:
             raise OfframpError(f"the batch has no labels (it has {', '.join(sorted(batch))}): training needs them")
-        output = self.model(**inputs, exits=self.phase.exit_numbers(self.model), branch=self.phase.branch)
-        return Forward(output.exit_logits, target, self.model.objective, self.model)
+        exits = self.phase.exit_numbers(self.model)
+        output = self.model(**inputs, exits=exits, branch=self.phase.branch)
+        return Forward(
+            output.exit_logits,
+            target,
+            self.model.objective,
+            self.model,
+            tokens=inputs["input_ids"].shape[1],
+            gates=output.gates or (),
+            teacher=self.ask_teacher(inputs, exits),
+        )
+
+    @torch.no_grad()
+    def ask_teacher(self, inputs: Mapping[str, Tensor], exits: Sequence[int]) -> tuple[Tensor, ...] | None:
+        if self.teacher is None:
+            return None
+        logits: tuple[Tensor, ...] = self.teacher(**inputs, exits=exits).exit_logits
+        return logits
 
     def losses(self, batch: Mapping[str, Tensor], weight: float = 1.0) -> list[Tensor]:
         """The phase's losses on a micro-batch, times `weight` (its share of the step)."""
@@ -86,6 +109,7 @@ class PhaseGradients:
 
     def sum_over_processes(self) -> None:
         """Add up what every process gathered: before the edit, which has to see the whole step."""
+        self.average_statistics()
         if self.phase.edit_gradients is not None:
             held = self.by_loss or [{} for _ in self.phase.losses]
             self.by_loss = [summed_over_processes(sums, self.trained) for sums in held]
@@ -94,6 +118,17 @@ class PhaseGradients:
         held_here = {name: p.grad for name, p in watched.items() if p.grad is not None}
         for name, gradient in summed_over_processes(held_here, watched).items():
             watched[name].grad = gradient
+
+    def average_statistics(self) -> None:
+        """Each process has seen other rows: the gates' batch statistics become the mean of theirs."""
+        if self.model.gates is None or self.phase.gates != "sample":
+            return
+        running = [buffer for buffer in self.model.gates.buffers() if buffer.is_floating_point()]
+        flat = torch.cat(running)
+        torch.distributed.all_reduce(flat)
+        flat /= torch.distributed.get_world_size()
+        for buffer, mean in zip(running, flat.split([len(buffer) for buffer in running]), strict=True):
+            buffer.copy_(mean)
 
     def edit(self) -> None:
         """Leave on the parameters what the phase makes of its losses' gradients."""
@@ -105,7 +140,7 @@ class PhaseGradients:
 
     def clip(self) -> Tensor:
         """Clip to the phase's norm (0: do not). Returns the norm before clipping."""
-        clipped = [p for name, p in self.model.named_parameters() if name not in self.phase.constant]
+        clipped = [p for name, p in self.model.named_parameters() if name not in self.phase.unclipped]
         return nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip or torch.inf)
 
     def finish(self) -> float:
@@ -119,6 +154,15 @@ class PhaseGradients:
         for name, parameter in self.model.named_parameters():
             if name not in kept:
                 parameter.grad = None
+
+
+def copy_as_teacher(model: MultiExitModel) -> MultiExitModel:
+    """The model as it is now, with all of every layer, and never to change."""
+    teacher: MultiExitModel = copy.deepcopy(model)
+    teacher.eval().requires_grad_(False)
+    if teacher.gates is not None:
+        teacher.gates.set_mode("open")
+    return teacher
 
 
 def summed_over_processes(held: Gradients, parameters: Mapping[str, nn.Parameter]) -> Gradients:

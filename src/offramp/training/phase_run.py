@@ -46,7 +46,8 @@ class PhaseRun:
 
     @property
     def keeps_best(self) -> bool:
-        return self.plan.keep == "best" and self.material.dev is not None
+        """Not while gates learn: the best score would be that of gates that keep more than they are to."""
+        return self.plan.keep == "best" and self.material.dev is not None and not self.phase.trains_gates
 
     def carry_out(self) -> None:
         """Train, or take the weights of this phase if an earlier run finished it."""

@@ -12,7 +12,7 @@ from transformers import AutoConfig
 
 from offramp.errors import OfframpError
 from offramp.interop.checkpoint import CONFIG, read_json
-from offramp.recipes import REGISTRY, Recipe, Schedule
+from offramp.recipes import EBERT, REGISTRY, Recipe, Schedule
 
 LAST_LOSS_FIRST = {"mnli", "qqp"}
 """Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
@@ -22,25 +22,53 @@ NEVER_ZERO = ("epochs", "batch_size", "learning_rate")
 ROBERTA_EPOCHS = 10
 """DeeBERT's and RomeBERT's scripts; 3 for BERT."""
 
+EBERT_ROBERTA: dict[str, Any] = {"target": 0.6, "predictor_rate": 0.01, "penalty": 2.0}
+EBERT_SQUAD: dict[str, Any] = {"epochs": 2, "batch_size": 12}
+"""EBERT's scripts for QNLI on RoBERTa, and for SQuAD."""
+
 
 def published_recipe(name: str, task: str, family: str) -> Recipe:
-    """A recipe by name, with the settings its authors used for this task and family of backbones."""
-    if name not in REGISTRY:
-        raise OfframpError(f"unknown recipe {name!r}: use one of {', '.join(sorted(REGISTRY))}")
-    recipe = REGISTRY[name]()
+    """A recipe by name, with the settings its authors used for this task and family of backbones.
+
+    `ebert+elasticbert` is EBERT's gates on a model whose exits learn by another recipe, with that recipe's schedule.
+    """
+    gates, plus, of_exits = name.partition("+")
+    if plus:
+        if gates != EBERT.name:
+            raise OfframpError(f"recipe {name!r}: only ebert goes with another recipe, as in ebert+elasticbert")
+        base = published_recipe(of_exits, task, family)
+        ebert = published_recipe(gates, task, family)
+        return dataclasses.replace(ebert, base=base, schedule=schedule_of(base))  # type: ignore[call-arg]
+    recipe = by_name(name)()
     changes: dict[str, Any] = {}
-    if name == "romebert" and task.split("/")[-1] in LAST_LOSS_FIRST:
+    kind = task.split("/")[-1]
+    if name == "romebert" and kind in LAST_LOSS_FIRST:
         changes["first"] = "last"
     if name in ("deebert", "romebert") and family == "roberta":
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), epochs=ROBERTA_EPOCHS)
+    if name == "ebert" and family == "roberta":
+        changes |= EBERT_ROBERTA
+    if name == "ebert" and kind == "squad":
+        changes["schedule"] = dataclasses.replace(schedule_of(recipe), **EBERT_SQUAD)
     return dataclasses.replace(recipe, **changes)
 
 
-def published_exits(recipe: str, backbone: str | Path) -> dict[str, int]:
-    """How new exits are made, as options of `offramp.load`: ELBERT has one head for all exits of an ALBERT."""
+def by_name(name: str) -> type[Recipe]:
+    if name not in REGISTRY:
+        raise OfframpError(f"unknown recipe {name!r}: use one of {', '.join(sorted(REGISTRY))}")
+    return REGISTRY[name]
+
+
+def published_exits(recipe: str, backbone: str | Path) -> dict[str, Any]:
+    """How new exits are made, as options of `offramp.load`: ELBERT has one head for all exits of an ALBERT, EBERT by
+    itself only the last exit.
+    """
     config = backbone_config(backbone)
-    brings_exits = "backbone_config" in config or "num_exit_layers" in config
-    shared = recipe == "elbert" and config.get("model_type") == "albert" and not brings_exits
+    if "backbone_config" in config or "num_exit_layers" in config:  # it brings its exits
+        return {}
+    if recipe == EBERT.name:
+        return {"exits": "last"}
+    shared = recipe.split("+")[-1] == "elbert" and config.get("model_type") == "albert"
     return {"poolers": 1, "classifiers": 1} if shared else {}
 
 
@@ -68,12 +96,16 @@ def schedule_of(recipe: Recipe) -> Schedule:
 
 def with_settings(recipe: Recipe, schedule: Mapping[str, Any], settings: Mapping[str, str]) -> Recipe:
     """The recipe with other numbers: `schedule` by field, `settings` as typed (`gamma=0.5`)."""
-    known = {field.name: field for field in dataclasses.fields(recipe) if field.name != "schedule"}
+    own = settings_of(recipe)
     changes: dict[str, Any] = {}
+    if isinstance(recipe, EBERT):  # what it does not know is the other recipe's
+        theirs = {key: text for key, text in settings.items() if key not in own and key in settings_of(recipe.base)}
+        settings = {key: text for key, text in settings.items() if key not in theirs}
+        changes["base"] = with_settings(recipe.base, {}, theirs)
     for key, text in settings.items():
-        if key not in known:
-            there = f"it has {', '.join(known)}" if known else "it has none"
-            raise OfframpError(f"{recipe.name} has no setting {key!r}: {there}")
+        if key not in own:
+            there = f"it has {', '.join(own)}" if own else "it has none"
+            raise OfframpError(f"{recipe.full_name} has no setting {key!r}: {there}")
         changes[key] = _typed(text, getattr(recipe, key), f"{recipe.name}: {key}")
     numbers = {key: value for key, value in schedule.items() if value is not None}
     for key, value in numbers.items():
@@ -81,6 +113,11 @@ def with_settings(recipe: Recipe, schedule: Mapping[str, Any], settings: Mapping
     if numbers:
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), **numbers)
     return dataclasses.replace(recipe, **changes)
+
+
+def settings_of(recipe: Recipe) -> list[str]:
+    """Names of the numbers and words a user can set."""
+    return [field.name for field in dataclasses.fields(recipe) if field.name not in ("schedule", "base")]
 
 
 def check_number(key: str, value: float) -> None:
@@ -111,12 +148,16 @@ def _typed(text: str, default: Any, what: str) -> Any:
 
 
 def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
-    return {"name": recipe.name, **dataclasses.asdict(recipe)}
+    data = {"name": recipe.full_name, **dataclasses.asdict(recipe)}
+    if isinstance(recipe, EBERT):
+        data["base"] = recipe_to_json(recipe.base)
+    return data
 
 
 def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
     """What `recipe_to_json` wrote."""
     settings = {key: value for key, value in data.items() if key not in ("name", "schedule")}
-    if data.get("name") not in REGISTRY:
-        raise OfframpError(f"unknown recipe {data.get('name')!r}: use one of {', '.join(sorted(REGISTRY))}")
-    return REGISTRY[data["name"]](**settings, schedule=Schedule(**data["schedule"]))  # type: ignore[call-arg]
+    if isinstance(settings.get("base"), Mapping):
+        settings["base"] = recipe_from_json(settings["base"])
+    recipe = by_name(str(data.get("name")).split("+")[0])
+    return recipe(**settings, schedule=Schedule(**data["schedule"]))  # type: ignore[call-arg]

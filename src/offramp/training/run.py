@@ -66,7 +66,7 @@ def train(
     """
     if isinstance(recipe, str):
         recipe = published_recipe(recipe, task.name, backbone_family(backbone))
-    settings["load"] = {**published_exits(recipe.name, backbone), **settings.get("load", {})}
+    settings["load"] = {**published_exits(recipe.full_name, backbone), **settings.get("load", {})}
     plan = Plan(str(backbone), task.record, recipe_to_json(recipe), **settings)
     with without_bars():
         return run(plan, task, RunFolder(Path(out), checkpoints), resume, overwrite, report_to, quiet)

@@ -13,9 +13,10 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder
+from offramp.tasks.squad import WindowEncoder
 from offramp.training.batches import Collate, EncodedRows, GroupedBatches
 from offramp.training.loop import learning_rate_shapes, parameter_groups
-from offramp.training.material import exit_names
+from offramp.training.material import Label, exit_names
 from offramp.training.phase_gradients import PhaseGradients
 
 ExitScores = Callable[[], Sequence[float]]
@@ -36,8 +37,8 @@ class PhaseTrainer(Trainer):
         gradients: PhaseGradients,
         arguments: TrainingArguments,
         rows: Sequence[Row],
-        labels: Sequence[int] | Sequence[float],
-        encoder: TextEncoder,
+        labels: Sequence[Label],
+        encoder: TextEncoder | WindowEncoder,
         exit_scores: ExitScores | None,
         callbacks: list[TrainerCallback],
     ) -> None:
@@ -90,13 +91,13 @@ class PhaseTrainer(Trainer):
 
     def _get_num_items_in_batch(self, batch_samples: list[Mapping[str, Tensor]], device: torch.device) -> Any:
         """Rows of the step over all processes, so that each counts the same wherever it is computed."""
-        rows = sum(len(batch["labels"]) for batch in batch_samples)
+        rows = sum(len(batch["input_ids"]) for batch in batch_samples)
         if self.args.world_size == 1:
             return rows
         return int(self.accelerator.reduce(torch.tensor(rows, device=device), "sum"))
 
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
-        share = len(inputs["labels"]) / num_items_in_batch
+        share = len(inputs["input_ids"]) / num_items_in_batch
         self.gradients.model.train()
         if not share:
             return torch.zeros((), device=self.args.device)

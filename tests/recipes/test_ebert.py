@@ -1,0 +1,152 @@
+"""EBERT's recipe: the penalty by hand, its phases on other recipes, and targets that cannot be met."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from offramp.errors import OfframpError
+from offramp.models import GateSettings, Kept
+from offramp.models.flops import EbertLayer
+from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Forward, Plain, Recipe, RomeBERT
+from offramp.training import PhaseGradients
+from offramp.training.loop import parameter_groups
+from offramp.training.published import published_recipe, recipe_from_json, recipe_to_json, with_settings
+from tests.tiny import tiny_batch, tiny_model, without_dropout
+
+HEADS, NEURONS, TOKENS = 4, 24, 12
+
+
+def forward(model: Any, kept: list[tuple[list[int], list[int]]]) -> Forward:
+    """A pass in which each layer kept so many heads and neurons for each row."""
+    gates = [
+        Kept(
+            torch.stack([(torch.arange(HEADS) < n).float() for n in heads]),
+            torch.stack([(torch.arange(NEURONS) < n).float() for n in neurons]),
+        )
+        for heads, neurons in kept
+    ]
+    nothing = torch.zeros(2, 3)
+    return Forward([nothing], nothing, model.objective, model, tokens=TOKENS, gates=gates)
+
+
+def test_penalty_by_hand() -> None:
+    model, recipe = tiny_model(layers=2), EBERT(target=0.6, penalty=2.0)
+    gap, of_heads, of_neurons, sparsity = recipe.penalty_parts(forward(model, [([1, 3], [6, 18]), ([4, 4], [0, 0])]))
+    head = 8 * TOKENS * 4 * 16 + 4 * TOKENS**2 * 4
+    neurons = 4 * TOKENS * 16 * NEURONS
+    predictors = 2 * 64 * (16 + HEADS) + 2 * 64 * (16 + NEURONS)
+    flops = 2 * predictors + (2 * head + 0.5 * neurons) + (4 * head + 0)
+    expected = 1 - flops / (2 * (HEADS * head + neurons))
+    assert float(sparsity) == pytest.approx(expected)
+    assert float(gap) == pytest.approx((expected - 0.4) ** 2)
+    assert float(of_heads) == pytest.approx(((0.4 - 0.5) ** 2 + (0.4 - 0.0) ** 2) / 2)
+    assert float(of_neurons) == pytest.approx(((0.4 - 0.5) ** 2 + (0.4 - 1.0) ** 2) / 2)
+    whole = recipe.flops_penalty(forward(model, [([1, 3], [6, 18]), ([4, 4], [0, 0])]))
+    assert float(whole) == pytest.approx(2 * float(gap + 5 * of_heads + 5 * of_neurons))
+
+
+def test_blocks_make_predictors_cheaper() -> None:
+    one, blocks = EbertLayer(384, 12, 1536), EbertLayer(384, 12, 1536, block=64)
+    assert one.ffn_predictor() - blocks.ffn_predictor() == 2 * 64 * (1536 - 24)
+
+
+def phases(base: Recipe, **settings: Any) -> list[tuple[str, str, bool]]:
+    """(name, how gates decide, whether they learn) of every phase."""
+    model, recipe = tiny_model(), EBERT(base=base, **settings)
+    recipe.prepare(model)
+    return [(phase.name, phase.gates, phase.trains_gates) for phase in recipe.phases(model)]
+
+
+def test_phases() -> None:
+    tuned, gated = ("fine-tune", "open", False), ("gated-fine-tune", "sample", True)
+    assert phases(Plain()) == [tuned, gated]
+    assert phases(Plain(), fine_tune=False) == [gated]
+    assert phases(Plain(), retrain=1) == [tuned, gated, ("retrain-fine-tune", "decide", False)]
+    assert phases(DeeBERT()) == [tuned, gated, ("gated-exits", "decide", False)]
+    for joint, name in ((ElasticBERT(), "joint"), (RomeBERT(), "self-distillation"), (ELBERT(), "joint")):
+        assert phases(joint) == [(name, "open", False), (f"gated-{name}", "sample", True)]
+
+
+def test_predictors_have_a_rate_of_their_own_and_are_clipped_with_the_rest() -> None:
+    model, recipe = without_dropout(tiny_model()), EBERT(base=ELBERT(), predictor_rate=0.5)
+    recipe.prepare(model)
+    phase = recipe.phases(model)[1]
+    with PhaseGradients(model, phase) as gradients:
+        groups = parameter_groups(gradients.trained, phase)
+        gradients.add(tiny_batch(8, labels=3))
+        norm = gradients.finish()
+        held = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    rates = [group["lr"] for group in groups]
+    assert rates[2:] == [ELBERT().weights_rate, 0.5]
+    clipped = torch.stack([g.norm() for name, g in held.items() if name != "loss_weights"]).norm()
+    assert norm > 1
+    assert float(clipped) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_the_teacher_is_the_fine_tuned_model_and_stays_so() -> None:
+    model, batch = without_dropout(tiny_model()), tiny_batch(8, labels=3)
+    with torch.no_grad():
+        expected = model(**batch).logits
+    recipe = EBERT(distil=1.0, penalty=0.0)
+    recipe.prepare(model)
+    phase = recipe.phases(model)[1]
+    with PhaseGradients(model, phase) as gradients:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.mul_(1.5)
+        model.train()
+        seen = gradients.forward(batch)
+        loss = phase.losses[0](seen)
+    torch.testing.assert_close(seen.teacher[-1], expected)
+    away = seen.objective.distil(seen.logits[-1], expected, recipe.temperature)
+    assert float(loss.detach()) == pytest.approx(recipe.temperature**2 * float(away.detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("target", [0.0, -0.5, 1.5])
+def test_no_such_share(target: float) -> None:
+    with pytest.raises(OfframpError, match="a share of all"):
+        EBERT(target=target)
+
+
+def test_a_target_below_the_predictors_own_cost() -> None:
+    model = tiny_model()
+    with pytest.raises(OfframpError, match=r"cannot be met: the gates' own predictors cost 0\.\d+ of a layer at 40"):
+        EBERT(target=0.01).prepare(model)
+    assert model.gates is None
+
+
+def test_gates_that_are_there_are_kept_and_those_of_other_blocks_refused() -> None:
+    model = tiny_model()
+    model.add_gates(GateSettings(sparsity=0.1, heads="topk"))
+    before = model.gates
+    EBERT(target=0.5).prepare(model)
+    assert model.gates is before
+    assert (model.gates.layer(0).heads.mode, model.gates.layer(0).heads.sparsity) == ("gumbel", 0.5)
+    assert model.config.gate_settings.sparsity == 0.5
+    with pytest.raises(OfframpError, match="blocks of 1 neurons, not 8"):
+        EBERT(block=8).prepare(model)
+
+
+def test_names_settings_and_json() -> None:
+    recipe = published_recipe("ebert+romebert", "glue/mnli", "bert")
+    assert isinstance(recipe, EBERT)
+    assert recipe.full_name == "ebert+romebert"
+    assert (recipe.base.first, recipe.schedule) == ("last", recipe.base.schedule)  # type: ignore[attr-defined]
+    changed = with_settings(recipe, {"epochs": 7}, {"target": "0.5", "gamma": "0.3", "block": "64"})
+    assert (changed.target, changed.block, changed.base.gamma, changed.schedule.epochs) == (0.5, 64, 0.3, 7)  # type: ignore[attr-defined]
+    assert recipe_from_json(recipe_to_json(changed)) == changed
+    assert recipe_to_json(EBERT())["name"] == "ebert"
+    with pytest.raises(OfframpError, match="has no setting 'beta'"):
+        with_settings(recipe, {}, {"beta": "1"})
+    for wrong in ("deebert+romebert", "ebert+ebert", "ebert+", "ebert+magic"):
+        with pytest.raises(OfframpError, match=r"ebert|recipe"):
+            published_recipe(wrong, "sst-2", "bert")
+
+
+def test_published_settings() -> None:
+    roberta, squad = published_recipe("ebert", "glue/qnli", "roberta"), published_recipe("ebert", "squad", "bert")
+    assert (roberta.target, roberta.predictor_rate, roberta.penalty) == (0.6, 0.01, 2.0)  # type: ignore[attr-defined]
+    assert (squad.schedule.epochs, squad.schedule.batch_size) == (2, 12)  # type: ignore[attr-defined]
