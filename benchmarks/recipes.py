@@ -9,13 +9,12 @@ not run again. `--static` trains plain models of every depth instead: the refere
 from __future__ import annotations
 
 import argparse
-import subprocess
-import sys
 import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
+
+from cells import grid_arguments, run_grid
 
 TASKS = ("sst-2", "mrpc", "rte")
 RECIPES = ("plain", "deebert", "romebert", "elasticbert")
@@ -90,15 +89,9 @@ def run_cell(arguments: argparse.Namespace) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", required=True)
-    parser.add_argument("--data", type=Path, required=True, help="folder with glue/ and, for --static, elue/")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=1, help="cells at a time")
+    grid_arguments(parser)
     parser.add_argument("--static", action="store_true", help="plain models of every depth")
-    parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--depth", type=int, default=6, help="layers of the backbone, for --static")
-    parser.add_argument("--tasks", nargs="+", default=None)
-    parser.add_argument("--cell", help="run this one, task:recipe:seed:layers, in this process")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     if arguments.cell:
@@ -111,16 +104,7 @@ def main() -> None:
         cells = [(task, "plain", seed, depth) for task, depth, seed in product(tasks, depths, seeds)]
     else:
         cells = [(task, recipe, seed, 0) for task, seed, recipe in product(arguments.tasks or TASKS, seeds, RECIPES)]
-    missing = [cell for cell in cells if not (arguments.out / f"{cell_name(*cell)}.json").is_file()]
-
-    def run(cell: tuple[str, str, int, int]) -> int:
-        command = [sys.executable, __file__, "--backbone", arguments.backbone, "--data", str(arguments.data)]
-        return subprocess.run([*command, "--out", str(arguments.out), "--cell", ":".join(map(str, cell))]).returncode
-
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        failed = [cell for cell, status in zip(missing, pool.map(run, missing), strict=True) if status]
-    print(f"{len(missing) - len(failed)} cells run, {len(failed)} failed, {len(cells) - len(missing)} were there")
-    sys.exit(bool(failed))
+    run_grid(__file__, arguments, cells, cell_name)
 
 
 if __name__ == "__main__":

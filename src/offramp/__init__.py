@@ -10,6 +10,7 @@ from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, Multi
 if TYPE_CHECKING:
     from offramp.evaluation.comparison import compare
     from offramp.evaluation.run import evaluate
+    from offramp.folded_folder import fold
     from offramp.prediction import predict
     from offramp.tasks import task
     from offramp.training.run import train
@@ -24,6 +25,7 @@ __all__ = [
     "compare",
     "convert",
     "evaluate",
+    "fold",
     "load",
     "predict",
     "task",
@@ -33,6 +35,7 @@ __all__ = [
 _VERBS = {
     "compare": "offramp.evaluation.comparison",
     "evaluate": "offramp.evaluation.run",
+    "fold": "offramp.folded_folder",
     "predict": "offramp.prediction",
     "task": "offramp.tasks",
     "train": "offramp.training.run",

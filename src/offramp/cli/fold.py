@@ -1,0 +1,66 @@
+"""`offramp fold`: constant gates into the weights."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from offramp.cli.app import app
+from offramp.cli.task_options import Data, DataDir, LabelColumn, PairColumn, TaskName, TextColumn, task_from_options
+from offramp.folded_folder import ROWS
+from offramp.folded_folder import fold as fold_folder
+from offramp.interop.dialect import Model
+
+EXAMPLES = """
+Examples:
+
+  offramp fold runs/gated runs/folded
+
+  offramp fold runs/gated runs/folded --data traffic.csv --text review --label verdict --rows 5000
+"""
+
+
+@app.command("fold", epilog=EXAMPLES)
+def fold_command(
+    model: Annotated[str, typer.Argument(help="Model folder with gates.")],
+    out: Annotated[Path, typer.Argument(help="Folder to write.")],
+    task: TaskName = None,
+    data_dir: DataDir = None,
+    data: Data = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    label: LabelColumn = None,
+    rows: Annotated[
+        int, typer.Option(help="Calibration rows; the model's training rows unless a task is named.")
+    ] = ROWS,
+    constant: Annotated[
+        float, typer.Option(help="A gate is constant if it differs on no more than this share of the rows.")
+    ] = 0.0,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model folder.")] = False,
+) -> None:
+    """Delete what gates always skip, and no longer ask gates that always keep: a smaller, faster model."""
+    chosen = task_from_options(task, data_dir, data, text=text, text_pair=text_pair, label=label)
+    folded = fold_folder(model, out, chosen, rows=rows, constant=constant, overwrite=overwrite)
+    console = Console(soft_wrap=True, highlight=False)
+    console.print(what_is_left(folded))
+    console.print(f"{out}: {sum(p.numel() for p in folded.parameters()) / 1e6:.1f} M parameters")
+
+
+def what_is_left(model: Model) -> Table:
+    """Heads and neurons of every layer, and how many of their gates still depend on the input."""
+    config, gates = model.config.backbone_config, model.gates
+    assert gates is not None
+    assert gates.settings.folded is not None
+    table = Table(title="Left of each layer", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
+    for column in ("layer", "heads", "of", "gated", "neurons", "of", "gated"):
+        table.add_column(column, justify="right")
+    for number, left in enumerate(gates.settings.folded, start=1):
+        neurons = [left.neurons, config.intermediate_size, left.predicted_neurons * gates.block]
+        cells = [number, left.heads, config.num_attention_heads, left.predicted_heads, *neurons]
+        table.add_row(*map(str, cells))
+    return table
