@@ -3,9 +3,10 @@
     python benchmarks/gated_training.py --backbone MiniLM --data DIR --out benchmarks/results/gated
 
 A cell (task, variant, seed) is one JSON file, the `results.json` of `offramp evaluate`; cells that are there are not
-run again. Variants: `plain` and `plain-4` (the first 4 layers), `elasticbert`, `ebert-0.6-1` (target 0.6, one gate for
-each neuron), `ebert-0.6-64` (one for each 64), `ebert+elasticbert-0.6-64`. With `--keep FOLDER` the models of the first
-seed are kept.
+run again. Variants: `plain` and `plain-4` (the first 4 layers), `plain-long` (as many epochs as a gated model has in
+all), `elasticbert`, `ebert-0.6-1` (target 0.6, one gate for each neuron), `ebert-0.6-64` (one for each 64),
+`ebert+elasticbert-0.6-64`; further settings follow, as in `ebert-0.4-64-distil=0.5`. With `--keep FOLDER` the models of
+the first seed are kept.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from pathlib import Path
 
 from cells import grid_arguments, run_grid
 
-STATIC = ("plain", "plain-5", "plain-4", "plain-3", "plain-2", "plain-1")
+STATIC = ("plain", "plain-long", "plain-5", "plain-4", "plain-3", "plain-2", "plain-1")
 VARIANTS: dict[str, tuple[str, ...]] = {
     "sst-2": (
         *(f"ebert-{target}-{block}" for target, block in product((0.8, 0.6, 0.4), (1, 64))),
         "ebert+elasticbert-0.6-64",
+        "elasticbert",
         *STATIC,
     ),
     "mnli-small": (
         *(f"ebert-{target}-{block}" for target, block in product((0.8, 0.6, 0.4), (1, 64))),
         "ebert+elasticbert-0.6-64",
+        "elasticbert",
         *STATIC,
     ),
-    "squad": ("ebert+elasticbert-0.6-64", "ebert-0.6-64", "elasticbert", *STATIC[:4]),
+    "squad": ("ebert+elasticbert-0.6-64", "ebert-0.6-64", "elasticbert", *STATIC[:5]),
 }
 SCHEDULES: dict[str, dict[str, float]] = {
     "sst-2": {"learning_rate": 1e-4, "epochs": 3, "batch_size": 64},
@@ -39,7 +42,8 @@ SCHEDULES: dict[str, dict[str, float]] = {
 }
 """The same for all variants; the last weights are kept, and no choice is made on the dev set.
 
-A gated model trains twice as long as an ungated one: a fine-tuning without gates, then one with them.
+A gated model trains twice as long as an ungated one: a fine-tuning without gates, then one with them. Embeddings are
+frozen, but for the joint recipes on SST-2, whose first exits suffer from it.
 """
 FOLDERS = {"sst-2": "glue", "mnli-small": "glue/MNLI-small", "squad": "squad"}
 NEVER = 10**9
@@ -62,11 +66,16 @@ def run_cell(arguments: argparse.Namespace) -> None:
     recipe_name, *numbers = variant.split("-")
     gated = recipe_name.startswith("ebert")
     schedule = {**SCHEDULES[task_name], "warmup": 0.06}
-    settings = {"target": numbers[0], "block": numbers[1]} if gated else {}
+    settings: dict[str, str] = {}
+    if gated:
+        settings = {"target": numbers[0], "block": numbers[1], **dict(more.split("=") for more in numbers[2:])}
+    elif numbers == ["long"]:
+        schedule["epochs"] *= 2
     recipe = with_settings(published_recipe(recipe_name, task.name, "bert"), schedule, settings)
     load: dict[str, object] = {} if "elasticbert" in recipe_name else {"exits": "last"}
-    if numbers and not gated:
+    if numbers and numbers[0].isdigit():
         load["layers"] = int(numbers[0])
+    frozen = (task_name, "elasticbert" in recipe_name) != ("sst-2", True)
     name = cell_name(task_name, variant, int(seed))
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as scratch:
@@ -78,7 +87,7 @@ def run_cell(arguments: argparse.Namespace) -> None:
             recipe,
             seed=int(seed),
             eval_steps=NEVER,
-            freeze_embeddings=True,
+            freeze_embeddings=frozen,
             checkpoints=0,
             quiet=True,
             load=load,
@@ -89,6 +98,7 @@ def run_cell(arguments: argparse.Namespace) -> None:
     results.settings.update(
         backbone=arguments.backbone, recipe=variant, seed=int(seed), schedule=schedule, source=task_name
     )
+    results.settings.update(freeze_embeddings=frozen)
     results.settings.update(train_seconds=round(trained, 1), offramp=offramp.__version__)
     results.write(arguments.out / f"{name}.json")
     ratio = f"{results.gates.ratio:.3f} of FLOPs" if results.gates else ""

@@ -16,7 +16,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import cycle
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
@@ -239,8 +239,8 @@ def trained(folder: Path, texts: Path, rounds: int) -> Iterator[tuple[str, Any]]
     fold(folded, keep_statistics(model, calibration))
     model.skipping, folded.skipping = Skipping(model), Skipping(folded)
     for batch in (1, 16):
-        picked = cycle(range(half, len(rows) - batch + 1, batch))
-        inputs = [encoder.pad([rows[at + row] for row in range(batch)]) for at, _ in zip(picked, range(PATTERNS))]
+        picked = islice(cycle(range(half, len(rows) - batch + 1, batch)), PATTERNS)
+        inputs = [encoder.pad([rows[at + row] for row in range(batch)]) for at in picked]
         variants: Variants = {
             name: lambda number, one=one, inputs=inputs: one(**inputs[number])
             for name, one in (("ungated", ungated), ("masked", masked), ("skipping", model), ("folded", folded))
@@ -291,7 +291,8 @@ def main() -> None:
         if arguments.model
         else [blocks_of_neurons(arguments.rounds), neurons_alone(arguments.rounds)]
     )
-    for name, found in (each for run in runs for each in run):
+    for case, found in (each for run in runs for each in run):
+        name = f"{case}, {arguments.threads} thread{'s' if arguments.threads > 1 else ''}"
         results[name] = {"machine": machine(), "tokens": None if arguments.model else TOKENS, "variants": found}
         arguments.out.parent.mkdir(parents=True, exist_ok=True)
         arguments.out.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

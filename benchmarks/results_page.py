@@ -52,9 +52,15 @@ def filled(page: str, figures: Path) -> str:
         ("RTE, accuracy", exits_table("rte")),
         ("SST-2, budget", cost_table("sst-2", figures)),
     ):
-        head = rf"(\| {re.escape(title)} \|.*\n\|[-|]+\n)(?:\|.*\n)*"
-        page, replaced = re.subn(head, lambda match, rows=rows: match[1] + "\n".join(rows) + "\n", page)  # type: ignore[misc]
-        assert replaced == 1, title
+        page = with_rows(page, title, rows)
+    return page
+
+
+def with_rows(page: str, title: str, rows: list[str]) -> str:
+    """A page with other rows in the one table whose header begins with `title`."""
+    head = rf"(\| {re.escape(title)} \|.*\n\|[-|]+\n)(?:\|.*\n)*"
+    page, replaced = re.subn(head, lambda match: match[1] + "\n".join(rows) + "\n", page)
+    assert replaced == 1, title
     return page
 
 

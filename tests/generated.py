@@ -17,10 +17,11 @@ FILLER = ["a", "the", "film", "story", "cast", "is", "was", "and", "it", "plot",
 WORDS = [*SPECIAL, *GOOD, *BAD, *FILLER, ",", "."]
 
 
-def backbone_folder(folder: Path, family: str = "bert", layers: int = 3) -> Path:
+def backbone_folder(folder: Path, family: str = "bert", layers: int = 3, neurons: int = 24) -> Path:
     """A small random backbone with a tokenizer that knows the generated texts, as a Hugging Face folder."""
     torch.manual_seed(0)
     config = tiny_backbone(family, layers)
+    config.intermediate_size = neurons
     config.initializer_range = 0.15  # so that a few steps teach it something
     AutoModel.from_config(config).save_pretrained(folder)
     (folder / "vocab.txt").write_text("\n".join(WORDS))

@@ -18,6 +18,7 @@ from offramp.policies import REGISTRY as POLICIES
 from offramp.recipes import REGISTRY as RECIPES
 from offramp.recipes import Plain, Schedule
 from tests.command_line import Result
+from tests.evaluation.made_questions import squad_file
 from tests.generated import backbone_folder, reviews_file
 from tests.policies import matrix as policies
 from tests.policies.test_matrix import test_extreme_logits_give_a_decision as check_policy
@@ -47,7 +48,7 @@ def test_readme_example_prints_what_it_says() -> None:
         assert int(cost) == pytest.approx(int(promised_cost), abs=8)
 
 
-DOCUMENTS = ("README.md", "docs/experiments.md")
+DOCUMENTS = ("README.md", "docs/experiments.md", "docs/gates.md")
 
 
 def commands(document: str) -> list[str]:
@@ -61,7 +62,7 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files the documents speak of, and backbones by the names they use."""
     monkeypatch.chdir(tmp_path)
     for name in ("bert-base-uncased", "roberta-base"):
-        backbone_folder(tmp_path / name, "roberta" if "roberta" in name else "bert")
+        backbone_folder(tmp_path / name, "roberta" if "roberta" in name else "bert", neurons=64)
     reviews_file(tmp_path / "reviews.csv", 60)
     reviews_file(tmp_path / "new.csv", 10)
     (tmp_path / "texts.txt").write_text("a good film\nthe bad plot\n")
@@ -72,6 +73,9 @@ def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         for split in ("train", "dev"):
             rows = [row.format(labels[i % 2]) for i in range(12)]
             (tmp_path / "glue" / task / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    (tmp_path / "squad").mkdir()
+    for seed, split in enumerate(("train", "dev")):
+        squad_file(tmp_path / "squad" / f"{split}-v1.1.json", questions=9, version2=False, words=20, seed=seed)
     (tmp_path / "glue" / "SST-2" / "test.tsv").write_text("index\tsentence\n0\ta good film\n")
     return tmp_path
 
@@ -115,6 +119,12 @@ def test_the_message_shown_is_the_message(at_home: Path, run: Callable[..., Resu
     )
     shown = next(text for _, text in blocks("docs/experiments.md") if text.startswith("error: "))
     assert refused.err == shown
+
+
+def test_figures_of_gates_are_those_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    page = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "benchmarks" / "gates_page.py"))["filled"](page) == page
 
 
 def test_figures_are_those_of_the_runs(tmp_path: Path) -> None:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from offramp.models import GateSettings
+from offramp.models.skipping import Skipping
 from offramp.recipes import Recipe
 from offramp.training import train_on_batches
+from tests.models.test_gates import gated_model
 from tests.policies.matrix import MATRIX as POLICIES
 from tests.policies.matrix import SAMPLES, Row
 from tests.recipes.matrix import MATRIX as RECIPES
@@ -18,12 +21,30 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a G
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("row", POLICIES.values(), ids=POLICIES.keys())
 def test_answers(row: Row, family: str) -> None:
-    model = tiny_model(family, layers=5, num_labels=3 if row.task == "classification" else 1)
+    span = row.task == "span"
+    model = tiny_model(family, layers=5, num_labels=1 if row.task == "regression" else 3, span=span)
     batch = tiny_batch(SAMPLES)
     expected = model.answer(row.policy, **batch)
     found = model.cuda().answer(row.policy, **{name: tensor.cuda() for name, tensor in batch.items()})
     assert found.exit_layer.tolist() == expected.exit_layer.tolist()
     torch.testing.assert_close(found.logits.cpu(), expected.logits, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("block", [1, 8])
+def test_gates(block: int, family: str) -> None:
+    """Masked and skipped, here and there."""
+    model, batch = gated_model(family, GateSettings(0.4, block=block)), tiny_batch(SAMPLES)
+    expected = model.run(**batch)
+    model.cuda()
+    there = {name: tensor.cuda() for name, tensor in batch.items()}
+    for skipping in (None, Skipping(model)):
+        model.skipping = skipping
+        found = model.run(**there)
+        for one, other in zip(found.gates, expected.gates, strict=True):
+            assert torch.equal(one.heads.cpu(), other.heads)
+            assert torch.equal(one.neurons.cpu(), other.neurons)
+        torch.testing.assert_close(found.logits[-1].cpu(), expected.logits[-1], rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

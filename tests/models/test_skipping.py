@@ -18,7 +18,7 @@ from offramp.models import runs as planning
 from offramp.models import sliced_layer
 from offramp.models.gate_settings import GateSettings
 from offramp.models.gates import Gates, UnitGates
-from offramp.models.runs import parts_of, runs
+from offramp.models.runs import runs, tiles_of
 from offramp.models.skipping import Skipping
 from offramp.models.sliced_layer import chunk_width
 from tests.tiny import FAMILIES, tiny_batch, tiny_model
@@ -191,11 +191,12 @@ def test_runs(kept: list[bool], gap: int) -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 9), st.integers(0, 2**16), st.sampled_from([1, 10_000, 10_000_000]))
-def test_every_kept_unit_is_in_one_part(rows: int, units: int, seed: int, cost: int) -> None:
+def test_every_kept_unit_is_in_one_tile(rows: int, units: int, seed: int, cost: int) -> None:
     kept = np.random.default_rng(seed).random((rows, units)) < 0.5
     times = np.zeros_like(kept, dtype=int)
-    for first, last, chosen in parts_of(kept, cost, tokens=3):
-        times[slice(None) if chosen is None else chosen, first:last] += 1
+    for tile in tiles_of(kept, cost, tokens=3):
+        assert tile.of(kept).any(1)[[0, -1]].all()
+        times[tile.first_row : tile.last_row, tile.first : tile.last] += 1
     assert (times[kept] == 1).all()
     assert (times <= 1).all()
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Plain, Recipe, RomeBERT, Schedule
 
+ON_EVERYTHING = ("ebert", "ebert+elasticbert")
+"""Of the rows with gates those that are tried on every backbone and head; the others on some."""
+
 FAST = Schedule(learning_rate=3e-3, epochs=6, clip=1.0)
 
 MATRIX: dict[str, Recipe] = {

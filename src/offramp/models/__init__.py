@@ -15,6 +15,7 @@ from offramp.models.modeling import (
     MultiExitSpanOutput,
 )
 from offramp.models.objectives import Classification, Objective, Regression, Span
+from offramp.models.skipping import Skipping
 
 __all__ = [
     "Answer",
@@ -33,5 +34,6 @@ __all__ = [
     "MultiExitSpanOutput",
     "Objective",
     "Regression",
+    "Skipping",
     "Span",
 ]

@@ -1,119 +1,135 @@
 """The two blocks of a layer for a batch whose rows keep different heads and neurons.
 
-What most rows keep is computed for all in one product and masked; what few rows keep, for those rows: they are picked
-out of the batch, and what comes of them is added back.
+What is kept is cut into tiles: neighbouring units that the same neighbouring rows keep. A tile is a product of a slice
+of the batch by a slice of the weights, so nothing is copied. Most tiles are one unit wide; they give their results side
+by side in one memory, so that the attention, or the activation, of all of them is one step.
 """
 
 from __future__ import annotations
+
+from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from offramp.models.runs import Part, parts_of
+from offramp.models.runs import Flags, Tile, tiles_of
 from offramp.models.sliced_layer import SlicedLayer, as_factor, flags
 
 
-class Picking:
-    """Rows of a batch, picked and added back through memory that is taken once."""
+class Batch:
+    """The rows of a batch end to end, and the sums of what a linear layer makes of some of its inputs."""
 
     def __init__(self, hidden: Tensor, linear: nn.Linear) -> None:
-        self.batch, self.tokens, self.size = hidden.shape
-        self.flat = hidden.reshape(self.batch, -1)
-        self.picked = torch.empty_like(self.flat)
-        self.total = linear.bias.repeat(self.batch, self.tokens)  # (B, T · d)
-        self.weights = linear.weight.t()  # (inputs, d)
+        tokens = self.tokens = hidden.shape[1]
+        flat = hidden.reshape(-1, hidden.shape[2])  # (B · T, d)
+        total = linear.bias.repeat(len(flat), 1)
+        self.total = total.view_as(hidden)
 
-    def pick(self, rows: Tensor | None) -> Tensor:
-        """(rows · T, d)"""
-        if rows is None:
-            return self.flat.view(-1, self.size)
-        return torch.index_select(self.flat, 0, rows, out=self.picked[: len(rows)]).view(-1, self.size)
+        @cache  # there are a few hundred tiles, on far fewer stretches of rows
+        def views(first: int, last: int) -> tuple[Tensor, Tensor]:
+            return flat[first * tokens : last * tokens], total[first * tokens : last * tokens]
 
-    def add(self, rows: Tensor | None, inputs: Tensor, place: slice) -> None:
-        """Add what the linear layer makes of some of its inputs, (rows · T, n), to the rows' totals."""
-        if rows is None:
-            self.total.view(-1, self.size).addmm_(inputs, self.weights[place])
-            return
-        # adding a product to sums that were picked takes less time than adding it to the rows afterwards
-        sums = torch.index_select(self.total, 0, rows, out=self.picked[: len(rows)])
-        sums.view(-1, self.size).addmm_(inputs, self.weights[place])
-        self.total.index_copy_(0, rows, sums)
+        self.views = views
 
-    def result(self) -> Tensor:
-        return self.total.view(self.batch, self.tokens, self.size)
+    def rows(self, tile: Tile) -> Tensor:
+        """What the tile's rows are: (rows · T, d)."""
+        return self.views(tile.first_row, tile.last_row)[0]
+
+    def sums(self, tile: Tile) -> Tensor:
+        """What is summed for them, to be added to in place."""
+        return self.views(tile.first_row, tile.last_row)[1]
+
+
+def side_by_side(batch: Batch, tiles: list[Tile], linear: nn.Linear, width: int) -> Tensor:
+    """The outputs of single units, each for its tile's rows, tile after tile: (pairs of unit and row, T, width)."""
+    weights = linear.weight.t().split(width, 1)
+    rows = [tile.rows for tile in tiles]
+    units = torch.tensor([tile.first for tile in tiles]).repeat_interleave(torch.tensor(rows))
+    outputs = linear.weight.new_empty(sum(rows) * batch.tokens, width)
+    pieces = outputs.split([number * batch.tokens for number in rows])
+    factors = [(batch.rows(tile), weights[tile.first]) for tile in tiles]
+    for out, (seen, weight) in zip(pieces, factors, strict=True):
+        torch.mm(seen, weight, out=out)
+    biases = linear.bias.view(-1, 1, width)[units.to(linear.bias.device)]
+    return outputs.view(-1, batch.tokens, width).add_(biases)
+
+
+def add_products(batch: Batch, tiles: list[Tile], inputs: Tensor, linear: nn.Linear, width: int) -> None:
+    """Add what a linear layer makes of the single units in `inputs`, which lie as `side_by_side` left them."""
+    weights = linear.weight.t().split(width)
+    pieces = inputs.view(-1, width).split([tile.rows * batch.tokens for tile in tiles])
+    factors = [(batch.sums(tile), weights[tile.first]) for tile in tiles]
+    for piece, (sums, weight) in zip(pieces, factors, strict=True):
+        sums.addmm_(piece, weight)
 
 
 def batch_attention(layer: SlicedLayer, hidden: Tensor, gates: Tensor, mask: Tensor | None) -> Tensor:
     """`SlicedLayer.attention` for any number of rows, each with its own `gates` (B, heads)."""
-    parts, width, tokens = layer.parts, layer.parts.head_width, hidden.shape[1]
-    kept = flags(gates)
-    found = parts_of(kept, layer.head_cost, tokens)
-    picking = Picking(hidden, parts.attended)
-    three = (parts.query, parts.key, parts.value)
-    for part in found:
-        if part.rows is None:
-            place = slice(part.first * width, part.last * width)
-            query, key, value = (
-                F.linear(hidden, one.weight[place], one.bias[place]).unflatten(-1, (-1, width)).transpose(1, 2)
-                for one in three
-            )
-            gathered = F.scaled_dot_product_attention(query, key, value, attn_mask=mask).transpose(1, 2)
-            inside = kept[:, part.first : part.last]
-            if not inside.all():
-                gathered = gathered * as_factor(inside, hidden)[:, None, :, None]
-            picking.add(None, gathered.reshape(len(hidden) * tokens, -1), place)
-    few = [(head, part.rows) for part in found if part.rows is not None for head in range(part.first, part.last)]
-    if few:
-        add_picked_heads(picking, few, three, width, mask)
-    return picking.result()
+    parts, width, batch, kept = layer.parts, layer.parts.head_width, Batch(hidden, layer.parts.attended), flags(gates)
+    tiles = tiles_of(kept, layer.head_cost, batch.tokens)
+    for tile in tiles:
+        if tile.units > 1:
+            add_heads(layer, batch, tile, kept, mask)
+    singles = [tile for tile in tiles if tile.units == 1]
+    if singles:
+        query, key, value = (
+            side_by_side(batch, singles, linear, width).unsqueeze(1)  # (pairs, 1, T, width)
+            for linear in (parts.query, parts.key, parts.value)
+        )
+        shown = None if mask is None else torch.cat([mask[tile.first_row : tile.last_row] for tile in singles])
+        gathered = F.scaled_dot_product_attention(query, key, value, attn_mask=shown)
+        inside = np.concatenate([tile.of(kept) for tile in singles])
+        if not inside.all():
+            gathered = gathered * as_factor(inside, gathered)[:, :, None, None]
+        add_products(batch, singles, gathered, parts.attended, width)
+    return batch.total
 
 
-def add_picked_heads(
-    picking: Picking, few: list[tuple[int, list[int]]], three: tuple[nn.Linear, ...], width: int, mask: Tensor | None
-) -> None:
-    """Add heads with the rows that keep them; the attention of all such pairs is one step."""
-    every = torch.tensor([row for _, rows in few for row in rows], device=picking.flat.device)
-    rows_of = every.split([len(rows) for _, rows in few])
-    pieces = [len(rows) * picking.tokens for _, rows in few]
-    seen = [picking.flat.new_empty(sum(pieces), width) for _ in three]
-    split = [one.split(pieces) for one in seen]
-    places = [slice(head * width, (head + 1) * width) for head, _ in few]
-    for number, (place, rows) in enumerate(zip(places, rows_of, strict=True)):
-        picked = picking.pick(rows)
-        for linear, out in zip(three, split, strict=True):
-            torch.addmm(linear.bias[place], picked, linear.weight[place].t(), out=out[number])
-    query, key, value = (one.view(-1, 1, picking.tokens, width) for one in seen)  # (pairs, 1, T, width)
-    shown = None if mask is None else mask[every]
-    gathered = F.scaled_dot_product_attention(query, key, value, attn_mask=shown).transpose(1, 2).reshape(-1, width)
-    for place, rows, inputs in zip(places, rows_of, gathered.split(pieces), strict=True):
-        picking.add(rows, inputs, place)
+def add_heads(layer: SlicedLayer, batch: Batch, tile: Tile, kept: Flags, mask: Tensor | None) -> None:
+    """Add neighbouring heads for neighbouring rows."""
+    parts, width, rows = layer.parts, layer.parts.head_width, batch.rows(tile)
+    place = tile.place(width)
+    query, key, value = (
+        F.linear(rows, one.weight[place], one.bias[place]).view(-1, batch.tokens, tile.units, width).transpose(1, 2)
+        for one in (parts.query, parts.key, parts.value)
+    )
+    shown = None if mask is None else mask[tile.first_row : tile.last_row]
+    gathered = F.scaled_dot_product_attention(query, key, value, attn_mask=shown).transpose(1, 2)
+    inside = tile.of(kept)
+    if not inside.all():
+        gathered = gathered * as_factor(np.ascontiguousarray(inside), rows)[:, None, :, None]
+    batch.sums(tile).addmm_(gathered.reshape(len(rows), -1), parts.attended.weight.t()[place])
 
 
 def batch_feed_forward(layer: SlicedLayer, hidden: Tensor, gates: Tensor) -> Tensor:
     """`SlicedLayer.feed_forward` for any number of rows, each with its own `gates` (B, neurons / block)."""
-    neurons, tokens = layer.parts.neurons, hidden.shape[1]
-    kept = layer.units(gates)
-    width = neurons.out_features // max(1, kept.shape[1])
-    found = parts_of(np.asarray(kept.any(2)), 2 * width * hidden.shape[2], tokens)
-    picking = Picking(hidden, layer.parts.summed)
-    rows_of = [places(part, hidden) for part in found]
-    shapes = [(len(part.rows or kept) * tokens, (part.last - part.first) * width) for part in found]
-    pieces = [rows * many for rows, many in shapes]
-    memory = hidden.new_empty(sum(pieces))  # one for all parts, so that the activation is one step
-    for part, rows, out, shape in zip(found, rows_of, memory.split(pieces), shapes, strict=True):
-        place = slice(part.first * width, part.last * width)
-        torch.addmm(neurons.bias[place], picking.pick(rows), neurons.weight[place].t(), out=out.view(shape))
-    active: Tensor = layer.parts.activation(memory)
-    for part, rows, piece, shape in zip(found, rows_of, active.split(pieces), shapes, strict=True):
-        inside = kept[slice(None) if part.rows is None else part.rows, part.first : part.last]
+    parts, batch = layer.parts, Batch(hidden, layer.parts.summed)
+    kept = layer.units(gates)  # (B, units, gates in a unit)
+    width = parts.neurons.out_features // max(1, kept.shape[1])
+    tiles = tiles_of(np.asarray(kept.any(2)), 2 * width * hidden.shape[2], batch.tokens)
+    for tile in tiles:
+        if tile.units > 1:
+            add_neurons(layer, batch, tile, kept, width)
+    singles = [tile for tile in tiles if tile.units == 1]
+    if singles:
+        active: Tensor = parts.activation(side_by_side(batch, singles, parts.neurons, width))
+        inside = np.concatenate([tile.of(kept) for tile in singles])  # (pairs, 1, gates in a unit)
         if not inside.all():
-            factor = as_factor(np.ascontiguousarray(inside), hidden).flatten(1)
-            piece.view(-1, tokens, shape[1]).mul_(factor.repeat_interleave(width // kept.shape[2], 1).unsqueeze(1))
-        picking.add(rows, piece.view(shape), slice(part.first * width, part.last * width))
-    return picking.result()
+            factor = as_factor(inside, active).repeat_interleave(width // kept.shape[2], 2)
+            active = active * factor
+        add_products(batch, singles, active, parts.summed, width)
+    return batch.total
 
 
-def places(part: Part, like: Tensor) -> Tensor | None:
-    return None if part.rows is None else torch.tensor(part.rows, device=like.device)
+def add_neurons(layer: SlicedLayer, batch: Batch, tile: Tile, kept: Flags, width: int) -> None:
+    """Add neighbouring units of neurons for neighbouring rows."""
+    parts, place, rows = layer.parts, tile.place(width), batch.rows(tile)
+    active: Tensor = parts.activation(F.linear(rows, parts.neurons.weight[place], parts.neurons.bias[place]))
+    inside = tile.of(kept)
+    if not inside.all():
+        factor = as_factor(np.ascontiguousarray(inside), rows).flatten(1)
+        factor = factor.repeat_interleave(width // kept.shape[2], 1).unsqueeze(1)
+        active = (active.view(tile.rows, batch.tokens, -1) * factor).flatten(0, 1)
+    batch.sums(tile).addmm_(active, parts.summed.weight.t()[place])

@@ -100,9 +100,7 @@ class MultiExitPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         return checked_from_pretrained(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
-    def layer(
-        self, index: int, hidden: Tensor, mask: Any, attention_mask: Tensor
-    ) -> tuple[Tensor, Kept | None]:
+    def layer(self, index: int, hidden: Tensor, mask: Any, attention_mask: Tensor) -> tuple[Tensor, Kept | None]:
         """Run layer `index` (0-based), with its gates where there are any and they are not held open."""
         if self.gates is None or self.gates.are_open:
             return self.backbone.layer(index, hidden, mask), None

@@ -15,17 +15,33 @@ START = 3_000_000
 """What beginning another slice costs, in multiply-adds that could be done instead (measured, docs/log.md)."""
 FEW_TOKENS = 32
 """Fewer tokens than these cost hardly less: the weights have to be read all the same."""
-PICKED = 1.2
-"""What a row costs when it is picked out of a batch and added back, against one that is computed with all others."""
+FEWER_ROWS = 1_500_000
+"""What beginning another tile of a batch costs, in multiply-adds."""
 
 
-class Part(NamedTuple):
-    """Neighbouring units that the same rows of a batch are computed for."""
+class Tile(NamedTuple):
+    """Neighbouring units that neighbouring rows of a batch are computed for."""
 
     first: int
     last: int
-    rows: list[int] | None
-    """None: all rows, and what a row does not keep is masked."""
+    first_row: int
+    last_row: int
+
+    @property
+    def units(self) -> int:
+        return self.last - self.first
+
+    @property
+    def rows(self) -> int:
+        return self.last_row - self.first_row
+
+    def place(self, width: int) -> slice:
+        """Where the units' outputs are, each `width` wide."""
+        return slice(self.first * width, self.last * width)
+
+    def of(self, kept: Flags) -> Flags:
+        """The tile's part of (B, units, …)."""
+        return np.asarray(kept[self.first_row : self.last_row, self.first : self.last])
 
 
 def runs(kept: list[bool], gap: int = 0) -> list[Run]:
@@ -44,20 +60,17 @@ def widest_gap(unit: int, tokens: int) -> int:
     return START // (unit * max(tokens, FEW_TOKENS))
 
 
-def parts_of(kept: Flags, unit: int, tokens: int) -> list[Part]:
-    """Units (B, units) that few rows keep are computed for those rows; those that most keep for all rows at once."""
-    batch = len(kept)
-    count = kept.sum(0)
-    few = (PICKED * count * tokens * unit + 2 * START < batch * tokens * unit) & (count > 0)
-    everyone = runs(((count > 0) & ~few).tolist(), widest_gap(unit, batch * tokens))
-    for first, last in everyone:
-        few[first:last] = False  # inside a gap they are computed anyway
-    found = [Part(first, last, None) for first, last in everyone]
-    for one in np.flatnonzero(few).tolist():
-        before = found[-1] if found else None
-        rows = np.flatnonzero(kept[:, one]).tolist()
-        if before is not None and before.last == one and before.rows == rows:
-            found[-1] = Part(before.first, one + 1, rows)
-        else:
-            found.append(Part(one, one + 1, rows))
+def tiles_of(kept: Flags, unit: int, tokens: int) -> list[Tile]:
+    """What is kept of (B, units), in tiles; one unit takes `unit` multiply-adds a token.
+
+    Neighbouring units that the same rows keep are taken together. Rows between two tiles are computed and masked where
+    that costs less than another tile.
+    """
+    if not kept.shape[1]:
+        return []
+    changes = np.flatnonzero((kept[:, 1:] != kept[:, :-1]).any(0)) + 1
+    found = []
+    for first, last in zip([0, *changes.tolist()], [*changes.tolist(), kept.shape[1]], strict=True):
+        gap = FEWER_ROWS // max(1, (last - first) * unit * tokens)
+        found += [Tile(first, last, *rows) for rows in runs(kept[:, first].tolist(), gap)]
     return found

@@ -40,8 +40,7 @@ class Skipping:
         """Run layer `index` (0-based), (B, T, d) to (B, T, d); and say what was kept for each row."""
         gates, sliced = self.gates.layer(index), self.layers[index]
         heads = gates.heads(self.gates.head_input(index, hidden, attention_mask))
-        seen = key_mask(mask, attention_mask)
-        alone = len(hidden) == 1
+        alone, seen = len(hidden) == 1, key_mask(mask, attention_mask)
         gathered = sliced.attention(hidden, heads, seen) if alone else batch_attention(sliced, hidden, heads, seen)
         hidden = sliced.parts.after_attention(hidden, gathered, training=False)
         neurons = gates.neurons(first_real_token(hidden, attention_mask))

@@ -16,6 +16,7 @@ from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
 from offramp.models.early_exit import Answer
+from offramp.models.skipping import Skipping
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
 from offramp.tasks.encoding import Row
 
@@ -40,6 +41,8 @@ class UnderPolicy:
         self.batch_size = batch_size
         self.read_ahead = READ_AHEAD
         self.device = find_device(device)
+        if self.model.gates is not None and self.model.skipping is None and self.device.type == "cpu":
+            self.model.skipping = Skipping(self.model)  # the same answers, without what the gates switch off
 
     def in_parts(self, items: Iterator[Item]) -> Iterator[list[Item]]:
         """As many items as are read together, until there are none. An error comes after the items before it."""

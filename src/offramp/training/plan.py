@@ -35,7 +35,7 @@ class Plan:
     accumulate: int = 1
     """Micro-batches a step, on each process."""
     keep: Literal["last", "best"] = "last"
-    """Which weights are kept: the last, as in the papers, or the best on dev; the last of phases in which gates learn."""
+    """Which weights are kept: the last, as in the papers, or the best on dev (where gates learn, still the last)."""
     freeze_embeddings: bool = False
     """Leave the embeddings as they were pre-trained: half of a small model's weights, which then cannot overfit."""
     eval_steps: int | None = None
