@@ -159,3 +159,11 @@ def test_none_without_gates() -> None:
     assert random_trace().results().gates is None
     assert gated_trace(head_rates=None).gate_report() is None
     assert trace_of(tiny_model(), random_rows(3)).gates is None
+
+
+def test_gates_that_are_held_open_save_nothing() -> None:
+    model, rows = gated_model(), random_rows(3)
+    model.gates.set_mode("open")
+    trace = trace_of(model, rows)
+    assert trace.gate_report() is None
+    np.testing.assert_allclose(trace.mflops, trace_of(tiny_model(), rows).mflops)

@@ -138,7 +138,7 @@ def test_statistics_count_what_is_kept() -> None:
     assert len(statistics) == 8
     model.eval()
     with torch.no_grad():
-        kept = model(**batches[1]).gates[1].neurons.bool().numpy()
+        kept = model.run(**batches[1]).gates[1].neurons.bool().numpy()
     assert (statistics.neurons[1][5:] == kept).all()
 
 

@@ -15,6 +15,7 @@ import offramp
 from offramp.errors import OfframpError
 from offramp.models import GateSettings, MultiExitConfig, MultiExitForSequenceClassification, MultiExitModel
 from offramp.models.gates import UnitGates
+from offramp.models.skipping import Skipping
 from offramp.policies import Entropy, first_exit
 from tests.tiny import FAMILIES, SHAPE, rows_of, tiny_batch, tiny_model, without_dropout
 
@@ -148,6 +149,40 @@ def test_modes_in_training() -> None:
         assert bool(moved) == moves
 
 
+def test_a_mode_does_not_forget_that_the_model_trains() -> None:
+    model = gated_model().train()
+    for mode in ("decide", "open", "sample"):
+        model.gates.set_mode(mode)
+        assert model.gates.training == (mode == "sample")
+    model.eval()
+    model.gates.set_mode("decide")
+    model.gates.set_mode("sample")
+    assert not model.gates.training
+
+
+def test_where_skipping_is_left_to_masks() -> None:
+    """It knows neither gradients nor autocast; and weights that were laid out anew can still be trained."""
+    model, batch = gated_model(), tiny_batch(4, labels=3)
+    expected = model(**batch)
+    with torch.inference_mode():
+        model.skipping = Skipping(model)
+        skipped = model(**batch)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert bool(model(**batch).logits.isfinite().all())
+    torch.testing.assert_close(skipped.logits, expected.logits, rtol=1e-4, atol=1e-5)
+    model(**batch).loss.backward()
+    assert model.backbone.parts(0).summed.weight.grad is not None
+    model.train()(**batch).loss.backward()
+    model.eval().add_gates(SETTINGS)
+    assert model.skipping is None
+
+
+def test_what_hugging_face_code_walks_through() -> None:
+    """Plain tuples: it makes new ones of the same kind from a generator."""
+    for kept in gated_model()(**tiny_batch()).gates:
+        assert type(kept) is tuple
+
+
 @pytest.mark.parametrize("settings", [SETTINGS, GateSettings(0.25, neurons="topk", block=8, width=16)], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_and_opened(family: str, settings: GateSettings, tmp_path: Path) -> None:
@@ -169,6 +204,18 @@ def test_cut_to_fewer_layers(tmp_path: Path) -> None:
     for one, other in zip(cut(**batch).exit_logits, model(**batch).exit_logits, strict=False):
         torch.testing.assert_close(one, other)
     assert len(cut.gates.layers) == 2
+
+
+@pytest.mark.parametrize("gates", [{"sparsity": 0.4, "wide": 3}, {"sparsity": 0.4, "folded": [{"head": 1}]}], ids=str)
+def test_gates_in_a_configuration_that_nobody_knows(gates: dict[str, Any]) -> None:
+    with pytest.raises(OfframpError, match=r"gates in config\.json"):
+        MultiExitConfig(backbone_config=BertConfig(**SHAPE, num_hidden_layers=2), gates=gates)
+
+
+def test_a_configuration_may_leave_out_what_is_usual() -> None:
+    config = MultiExitConfig(backbone_config=BertConfig(**SHAPE, num_hidden_layers=2), gates={"sparsity": 0.4})
+    config.keep(layers=1)
+    assert config.gate_settings == SETTINGS
 
 
 def model_of(config: Any) -> MultiExitModel:

@@ -18,8 +18,9 @@ from offramp.policies import Fixed, Policy
 from offramp.prediction import Prediction, Predictor, predict
 from offramp.prediction.predictor import Text
 from tests.generated import FILLER, WORDS, reviews
+from tests.models.test_gates import gated_model
 from tests.policies.matrix import MATRIX, SAMPLES, Row
-from tests.prediction.models import model_folder
+from tests.prediction.models import model_folder, write
 
 LABELS = ("bad", "good", "so-so")
 ROWS = {name: row for name, row in MATRIX.items() if row.task != "span"}
@@ -186,3 +187,20 @@ def test_wrong_arguments(models: dict[str, MultiExitModel], folder: Path) -> Non
         Predictor(models["regression"], "entropy(0.1)")
     with pytest.raises(OfframpError, match="answers questions with spans: use SpanPredictor"):
         Predictor(model_folder(folder.parent / "span", num_labels=2, span=True))
+
+
+def test_gates_skip_and_answer_as_under_masks(tmp_path: Path) -> None:
+    """On a CPU what gates switch off is not computed; labels, exits and scores stay."""
+    model = gated_model(layers=5, num_labels=3)
+    model.config.id2label = dict(enumerate(LABELS))
+    texts = [text for text, _ in reviews(40)]
+    predictor = Predictor(
+        offramp.load(write(model, tmp_path / "gated", None)), "entropy(0.6)", batch_size=8, device="cpu"
+    )
+    found = list(predictor.stream(texts))
+    assert predictor.model.skipping is not None
+    predictor.model.skipping = None
+    for one, other in zip(found, predictor.stream(texts), strict=True):
+        assert (one.label, one.exit_layer) == (other.label, other.exit_layer)
+        assert one.score == pytest.approx(other.score, abs=1e-4)
+    assert len({one.exit_layer for one in found}) > 1

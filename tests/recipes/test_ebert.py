@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ import torch
 from offramp.errors import OfframpError
 from offramp.models import GateSettings, Kept
 from offramp.models.flops import EbertLayer
-from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Forward, Plain, Recipe, RomeBERT
-from offramp.training import PhaseGradients
+from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Forward, Plain, Recipe, RomeBERT, Schedule
+from offramp.training import PhaseGradients, train_on_batches
 from offramp.training.loop import parameter_groups
 from offramp.training.published import published_recipe, recipe_from_json, recipe_to_json, with_settings
 from tests.tiny import tiny_batch, tiny_model, without_dropout
@@ -101,8 +102,38 @@ def test_the_teacher_is_the_fine_tuned_model_and_stays_so() -> None:
         seen = gradients.forward(batch)
         loss = phase.losses[0](seen)
     torch.testing.assert_close(seen.teacher[-1], expected)
-    away = seen.objective.distil(seen.logits[-1], expected, recipe.temperature)
-    assert float(loss.detach()) == pytest.approx(recipe.temperature**2 * float(away.detach()), rel=1e-5)
+    away = seen.objective.distil(seen.logits[-1], expected, recipe.distil_temperature)
+    assert float(loss.detach()) == pytest.approx(recipe.distil_temperature**2 * float(away.detach()), rel=1e-5)
+
+
+@pytest.mark.parametrize("base", [ElasticBERT(), RomeBERT()], ids=lambda base: base.name)
+def test_the_teacher_teaches_every_exit_and_the_labels_keep_the_rest(base: Recipe) -> None:
+    found = []
+    for distil in (0.0, 0.5, 1.0):
+        torch.manual_seed(0)
+        model = without_dropout(tiny_model())
+        recipe = EBERT(distil=distil, penalty=0.0, base=base)
+        recipe.prepare(model)
+        with PhaseGradients(model, recipe.phases(model)[1]) as gradients:
+            gradients.model.gates.set_mode("decide")
+            losses = gradients.losses(tiny_batch(8, labels=3))
+            gradients.add_gradients(losses)
+            gradients.edit()
+            heads = [model.exits.classifiers[str(exit)].weight.grad for exit in range(4)]
+            found.append((float(sum(losses).detach()), heads))
+    (labels, _), (both, _), (teacher, heads) = found
+    assert both == pytest.approx((labels + teacher) / 2, rel=1e-4)
+    assert all(float(gradient.abs().sum()) > 0 for gradient in heads)
+
+
+def test_other_recipes_leave_gates_alone() -> None:
+    model, batch = tiny_model(), tiny_batch(8, labels=3)
+    model.add_gates(GateSettings(sparsity=0.4))
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items() if name.startswith("gates.")}
+    for recipe in (Plain(), DeeBERT(), ElasticBERT(), RomeBERT(), ELBERT()):
+        train_on_batches(model, replace(recipe, schedule=Schedule(epochs=1, learning_rate=0.01)), [batch])
+    for name, tensor in before.items():
+        assert torch.equal(model.state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize("target", [0.0, -0.5, 1.5])
@@ -120,9 +151,10 @@ def test_a_target_below_the_predictors_own_cost() -> None:
 
 def test_gates_that_are_there_are_kept_and_those_of_other_blocks_refused() -> None:
     model = tiny_model()
-    model.add_gates(GateSettings(sparsity=0.1, heads="topk"))
+    model.add_gates(GateSettings(sparsity=0.1, heads="topk", width=8, first_input="padded_mean"))
     before = model.gates
     EBERT(target=0.5).prepare(model)
+    assert (model.gates.settings.width, model.gates.settings.first_input) == (8, "padded_mean")
     assert model.gates is before
     assert (model.gates.layer(0).heads.mode, model.gates.layer(0).heads.sparsity) == ("gumbel", 0.5)
     assert model.config.gate_settings.sparsity == 0.5

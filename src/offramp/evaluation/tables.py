@@ -79,8 +79,9 @@ def point_table(results: Results, point: OperatingPoint) -> Table:
         table.add_row(metric, written(point.scores[metric], metric), written(full.scores[metric], metric))
     table.add_row("agreement", f"{100 * point.agreement:.1f} %", "")
     table.add_row("mean layers", f"{point.mean_layers:.2f}", str(results.depth))
-    table.add_row("computation cost", f"{point.cost:.4f}", "1")
-    table.add_row("expected saving", f"{100 * (1 - point.cost):.1f} %", "")
+    of_layers = " (layers)" if results.gates else ""  # gates save what layers do not show
+    table.add_row(f"computation cost{of_layers}", f"{point.cost:.4f}", "1")
+    table.add_row(f"expected saving{of_layers}", f"{100 * (1 - point.cost):.1f} %", "")
     table.add_row("speed-up (layers)", f"{point.speed_up:.2f}×", "1×")
     table.add_row("MFLOPs (ELUE)", _flops(point.mflops), _flops(full.mflops))
     if point.ebert_mflops is not None:

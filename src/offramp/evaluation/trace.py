@@ -138,7 +138,7 @@ def one_pass(
     """Run a model over rows: the fields of a trace that do not depend on what the model is asked."""
     device = torch.device(device if device is not None else model.device)
     started = time.perf_counter()
-    gates = GateCounting(model, len(rows)) if model.gates is not None else None
+    gates = GateCounting(model, len(rows)) if model.gates is not None and not model.gates.are_open else None
     logits = exit_logits(model, rows, encoder, batch_size, device, precision, on_rows, gates)
     return {
         **(gates.fields() if gates else {}),

@@ -139,7 +139,7 @@ class MultiExitConfig(PreTrainedConfig):
             if not 1 <= layers <= self.num_hidden_layers:
                 raise OfframpError(f"cannot keep {layers} layers: the backbone has {self.num_hidden_layers}")
             self.backbone_config = backbone_class(self.backbone_config).truncated(self.backbone_config, layers)
-            if self.gates is not None and self.gates["folded"] is not None:
+            if self.gates is not None and self.gates.get("folded") is not None:
                 self.gates = {**self.gates, "folded": self.gates["folded"][:layers]}
         depth = self.num_hidden_layers
         wanted = _wanted_exits(exits, self.exit_layers, depth)

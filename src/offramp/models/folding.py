@@ -51,6 +51,7 @@ def resize(linear: nn.Linear, rows: int | None = None, columns: int | None = Non
     linear.bias = nn.Parameter(linear.bias.new_empty(rows))
 
 
+@torch.inference_mode(False)
 def fold(model: MultiExitPreTrainedModel, statistics: KeepStatistics, constant: float = 0.0) -> tuple[FoldedLayer, ...]:
     """Fold the constant gates of a model into its weights, in place, and reorder the units; says what is left.
 

@@ -76,9 +76,9 @@ class GateSettings:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> GateSettings:
         """What `to_json` wrote."""
-        folded = data.get("folded")
-        layers = None if folded is None else tuple(FoldedLayer(**layer) for layer in folded)
         try:
+            folded = data.get("folded")
+            layers = None if folded is None else tuple(FoldedLayer(**layer) for layer in folded)
             return GateSettings(**{**data, "folded": layers})
         except TypeError as error:
             raise OfframpError(f"gates in config.json: {error}") from error

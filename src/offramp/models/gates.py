@@ -134,6 +134,7 @@ class Gates(nn.Module):
         folded = settings.folded or (None,) * backbone.depth
         self.layers = nn.ModuleList(LayerGates(backbone, settings, layer) for layer in folded)
         self.mode: Mode = "sample"
+        self.in_training = True
 
     def layer(self, index: int) -> LayerGates:
         layer: LayerGates = self.layers[index]  # type: ignore[assignment]
@@ -157,10 +158,11 @@ class Gates(nn.Module):
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode
-        self.train(self.training)
+        self.train(self.in_training)
 
     def train(self, mode: bool = True) -> Gates:
-        """Noise and batch statistics belong to training with `sample` alone."""
+        """Noise and batch statistics belong to training with `sample` alone; the model may train without."""
+        self.in_training = mode
         super().train(mode and self.mode == "sample")
         return self
 

@@ -44,7 +44,8 @@ class MultiExitOutput(ModelOutput):
     logits: Tensor | None = None
     exit_logits: tuple[Tensor, ...] | None = None
     hidden_states: tuple[Tensor, ...] | None = None
-    gates: tuple[Kept, ...] | None = None
+    gates: tuple[tuple[Tensor, Tensor], ...] | None = None
+    """What each layer kept of heads (B, heads) and neurons (B, neurons / block)."""
 
 
 @dataclass
@@ -57,7 +58,7 @@ class MultiExitSpanOutput(ModelOutput):
     logits: Tensor | None = None
     exit_logits: tuple[Tensor, ...] | None = None
     hidden_states: tuple[Tensor, ...] | None = None
-    gates: tuple[Kept, ...] | None = None
+    gates: tuple[tuple[Tensor, Tensor], ...] | None = None
 
 
 class Pass(NamedTuple):
@@ -104,10 +105,14 @@ class MultiExitPreTrainedModel(PreTrainedModel):
         """Run layer `index` (0-based), with its gates where there are any and they are not held open."""
         if self.gates is None or self.gates.are_open:
             return self.backbone.layer(index, hidden, mask), None
-        if self.skipping is not None and not self.training:
+        if self.skipping is not None and self.may_skip(hidden):
             return self.skipping.layer(index, hidden, mask, attention_mask)
         parts = self.backbone.parts(index)
         return gated_layer(parts, self.gates, index, hidden, mask, attention_mask, self.training)
+
+    def may_skip(self, hidden: Tensor) -> bool:
+        """Skipping knows neither gradients nor autocast."""
+        return not (self.training or torch.is_grad_enabled() or torch.is_autocast_enabled(hidden.device.type))
 
     def add_gates(self, settings: GateSettings) -> None:
         """Give every layer gates with fresh weights."""
@@ -116,6 +121,7 @@ class MultiExitPreTrainedModel(PreTrainedModel):
         gates.draw(self.config.initializer_range)
         self.gates = gates.to(device=like.device, dtype=like.dtype).train(self.training)
         self.config.gates = settings.to_json()
+        self.skipping = None
 
     def get_input_embeddings(self) -> nn.Module:
         module: nn.Module = self.backbone.model.get_input_embeddings()
@@ -261,7 +267,7 @@ class MultiExitForSequenceClassification(MultiExitModel):
             logits=logits[-1],
             exit_logits=logits,
             hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
-            gates=gates,
+            gates=None if gates is None else tuple((kept.heads, kept.neurons) for kept in gates),
         )
         return output if self.asked("return_dict", return_dict) else output.to_tuple()
 
@@ -294,7 +300,7 @@ class MultiExitForQuestionAnswering(MultiExitModel):
             logits=logits[-1],
             exit_logits=logits,
             hidden_states=states if self.asked("output_hidden_states", output_hidden_states) else None,
-            gates=gates,
+            gates=None if gates is None else tuple((kept.heads, kept.neurons) for kept in gates),
             start_logits=start,
             end_logits=end,
         )

@@ -14,5 +14,6 @@ def first_real_token(hidden: Tensor, attention_mask: Tensor) -> Tensor:
 
 def mean_over(hidden: Tensor, attention_mask: Tensor) -> Tensor:
     """The mean over the positions marked 1: (B, T, H) to (B, H)."""
-    marked = attention_mask.unsqueeze(-1).to(hidden.dtype)  # (B, T, 1)
-    return (hidden * marked).sum(1) / marked.sum(1)
+    wide = hidden if hidden.dtype == torch.float64 else hidden.float()  # half a float is soon full
+    marked = attention_mask.unsqueeze(-1).to(wide.dtype)  # (B, T, 1)
+    return ((wide * marked).sum(1) / marked.sum(1)).to(hidden.dtype)

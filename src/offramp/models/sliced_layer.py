@@ -103,7 +103,8 @@ def sum_of_units(units: Tensor, linear: nn.Linear, found: list[Run]) -> Tensor:
 
 def lay_out_by_input(linear: nn.Linear) -> None:
     """Store a weight matrix input by input; it stays the same matrix, under the same name."""
-    linear.weight.data = linear.weight.data.t().contiguous().t()
+    with torch.inference_mode(False):  # or the weights could never be trained again
+        linear.weight.data = linear.weight.data.t().contiguous().t()
 
 
 def chunk_width(neurons: int, block: int) -> int:

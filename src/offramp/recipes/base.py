@@ -90,7 +90,7 @@ class Phase:
     constant_groups: tuple[ConstantGroup, ...] = ()
     clip_sees_frozen: bool = False
     """Compute frozen parameters' gradients too and count them in the clipped norm: DeeBERT's released behaviour."""
-    gates: Mode = "sample"
+    gates: Mode = "decide"
     """How the gates decide in this phase, where the model has any."""
     teacher: bool = False
     """Keep a copy of the model as it is when the phase begins, its gates open, and show the losses its logits."""
@@ -148,7 +148,8 @@ def one_of(setting: str, value: str, known: tuple[str, ...]) -> None:
 
 
 def everything(model: MultiExitModel) -> frozenset[str]:
-    return frozenset(name for name, _ in model.named_parameters())
+    """All but the gates: only a recipe that knows of them trains them."""
+    return frozenset(name for name, _ in model.named_parameters() if not name.startswith("gates."))
 
 
 def trunk_and_last_exit(model: MultiExitModel) -> frozenset[str]:

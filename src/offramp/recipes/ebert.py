@@ -12,6 +12,7 @@ from torch import Tensor
 from offramp.errors import OfframpError
 from offramp.models import GateSettings, Kept, MultiExitModel
 from offramp.models.flops import EbertLayer
+from offramp.models.gate_settings import PREDICTOR_WIDTH
 from offramp.recipes.base import ConstantGroup, Forward, Loss, Phase, Recipe, Schedule
 from offramp.recipes.plain import Plain
 
@@ -35,8 +36,8 @@ class EBERT(Recipe):
         predictor_rate: the gates' constant learning rate.
         heads, neurons: how gates decide: `gumbel` or `topk` (no penalty where the neurons' mode is `topk`).
         block: neurons that share a gate. 1 is EBERT; with 64, what is skipped is a dense product.
-        distil: weight of the distance from the fine-tuned model's answer; the task's loss keeps 1 − distil.
-        temperature: of that distance.
+        distil: weight of each exit's distance from the same exit of the fine-tuned model; the losses keep 1 − distil.
+        distil_temperature: of that distance.
         retrain: epochs of the third phase. Its gates are those of inference; the released code goes on sampling.
         fine_tune: begin with the phase without gates; not needed on a backbone that is fine-tuned already.
         padded_mean: the first layer's head gates see the padding too, as in the released code (parity only).
@@ -53,7 +54,7 @@ class EBERT(Recipe):
     neurons: Literal["gumbel", "topk"] = "gumbel"
     block: int = 1
     distil: float = 0.0
-    temperature: float = 2.0
+    distil_temperature: float = 2.0
     retrain: int = 0
     fine_tune: bool = True
     padded_mean: bool = False
@@ -66,8 +67,8 @@ class EBERT(Recipe):
             raise OfframpError(f"target FLOPs are a share of all, more than 0 and at most 1, not {self.target}")
         if not 0 <= self.distil <= 1:
             raise OfframpError(f"ebert: distil is a share, 0 to 1, not {self.distil}")
-        if not self.temperature > 0:
-            raise OfframpError(f"ebert: temperature must be more than 0, not {self.temperature}")
+        if not self.distil_temperature > 0:
+            raise OfframpError(f"ebert: distil_temperature must be more than 0, not {self.distil_temperature}")
         for name, value in (("penalty", self.penalty), ("predictor_rate", self.predictor_rate)):
             if value < 0:
                 raise OfframpError(f"ebert: {name} must be 0 or more, not {value}")
@@ -102,8 +103,10 @@ class EBERT(Recipe):
             raise OfframpError("the gates of this model are folded into its weights: train the model they came from")
         if there.block != self.block:
             raise OfframpError(f"this model's gates are for blocks of {there.block} neurons, not {self.block}")
-        model.gates.change(self.settings)
-        model.config.gates = self.settings.to_json()
+        # What the predictors were made for stays; what they are asked changes.
+        settings = dataclasses.replace(there, sparsity=1 - self.target, heads=self.heads, neurons=self.neurons)
+        model.gates.change(settings)
+        model.config.gates = settings.to_json()
 
     def refuse_impossible_target(self, model: MultiExitModel) -> None:
         """No gate can save what predicting the gates costs."""
@@ -118,12 +121,12 @@ class EBERT(Recipe):
     def layer_of(self, model: MultiExitModel) -> EbertLayer:
         config = model.config.backbone_config
         heads, neurons = config.num_attention_heads, config.intermediate_size
-        return EbertLayer(config.hidden_size, heads, neurons, self.legacy_flops, self.block)
+        width = PREDICTOR_WIDTH if model.gates is None else model.gates.settings.width
+        return EbertLayer(config.hidden_size, heads, neurons, self.legacy_flops, self.block, width)
 
     def phases(self, model: MultiExitModel) -> list[Phase]:
         names = frozenset(name for name, _ in model.named_parameters() if name.startswith("gates."))
-        theirs = [dataclasses.replace(phase, trains=phase.trains - names) for phase in self.base.phases(model)]
-        theirs = [dataclasses.replace(phase, schedule=self.schedule) for phase in theirs]
+        theirs = [dataclasses.replace(phase, schedule=self.schedule) for phase in self.base.phases(model)]
         of_trunk = [phase for phase in theirs if trains_trunk(phase)]
         return [
             *([dataclasses.replace(phase, gates="open") for phase in of_trunk] if self.fine_tune else []),
@@ -143,7 +146,7 @@ class EBERT(Recipe):
             phase,
             name=f"gated-{phase.name}",
             trains=phase.trains | gates,
-            losses=(GatedLoss(first, self), *others),
+            losses=(GatedLoss(first, self), *(Share(loss, 1 - self.distil) for loss in others)),
             # With `topk` the released code has one optimiser for all.
             constant_groups=phase.constant_groups + ((own_rate,) if self.heads == "gumbel" else ()),
             gates="sample",
@@ -187,17 +190,28 @@ def trains_trunk(phase: Phase) -> bool:
 
 
 @dataclass(frozen=True)
+class Share:
+    """A part of a loss."""
+
+    whole: Loss
+    part: float
+
+    def __call__(self, forward: Forward) -> Tensor:
+        return self.part * self.whole(forward)
+
+
+@dataclass(frozen=True)
 class GatedLoss:
-    """A loss of the base recipe, the teacher's share of it, and the penalty."""
+    """A loss of the base recipe, what the teacher says, and the penalty."""
 
     task: Loss
     recipe: EBERT
 
     def __call__(self, forward: Forward) -> Tensor:
-        loss, distil, t = self.task(forward), self.recipe.distil, self.recipe.temperature
-        if forward.teacher is not None:
-            away = forward.objective.distil(forward.logits[-1], forward.teacher[-1], t)
-            loss = (1 - distil) * loss + distil * t**2 * away
+        distil, t = self.recipe.distil, self.recipe.distil_temperature
+        loss = (1 - distil) * self.task(forward)
+        for student, teacher in zip(forward.logits, forward.teacher or (), strict=forward.teacher is not None):
+            loss = loss + distil * t**2 * forward.objective.distil(student, teacher, t)
         if self.recipe.neurons == "topk" or self.recipe.target == 1:
             return loss
         return loss + self.recipe.flops_penalty(forward)

@@ -23,7 +23,12 @@ def front_matter(model: MultiExitModel, name: str, task: Task, record: Mapping[s
     data: dict[str, Any] = {
         "library_name": "offramp",
         "pipeline_tag": asks(task),
-        "tags": ["early-exit", "adaptive-inference", record["recipe"]["name"], model.config.backbone_config.model_type],
+        "tags": [
+            *(["early-exit"] if len(model.exits) > 1 else []),
+            "adaptive-inference",
+            record["recipe"]["name"],
+            model.config.backbone_config.model_type,
+        ],
         "metrics": list(task.metrics),
     }
     if not Path(record["backbone"]).exists():  # a name on the hub, not a folder of this machine
@@ -47,11 +52,12 @@ def body(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]
     given = "pairs of texts" if task.pair else "texts"
     if task.spans:
         asked, given = "a part of the text", "a question and a text"
+    files = "--data questions.json --out answers" if task.spans else "input.csv --out answers.csv"
+    policy = " --policy 'entropy(0.1)'" if len(model.exits) > 1 else ""
     lines = [
         f"# {name}",
         "",
-        f"A {config.backbone_config.model_type} encoder of {depth} layers with {len(model.exits)} exits: easy inputs "
-        f"leave early, hard ones go on. {gates_of(model)}"
+        f"A {config.backbone_config.model_type} encoder of {depth} layers{exits_of(model)}. {gates_of(model)}"
         f"It answers {given} with {asked}. "
         f"Trained on {task.name} by {how(recipe)} with offramp.",
         "",
@@ -59,8 +65,7 @@ def body(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]
         "",
         "```",
         f"offramp evaluate {name}",
-        f"offramp predict {name} {'questions.json --out answers' if task.spans else 'input.csv --out answers.csv'} "
-        "--policy 'entropy(0.1)'",
+        f"offramp predict {name} {files}{policy}",
         "```",
         "",
         as_hugging_face_model(task),
@@ -82,6 +87,12 @@ def as_hugging_face_model(task: Task) -> str:
         f"After `import offramp` it is also a Hugging Face model: `{opens}.from_pretrained`{pipeline} {number} it and "
         f"{'answers' if task.spans else 'answer'} with the last exit."
     )
+
+
+def exits_of(model: MultiExitModel) -> str:
+    if len(model.exits) == 1:
+        return ""
+    return f" with {len(model.exits)} exits: easy inputs leave early, hard ones go on"
 
 
 def gates_of(model: MultiExitModel) -> str:
@@ -112,9 +123,8 @@ def scores(record: Mapping[str, Any]) -> list[str]:
         f"| layer | {dev['metric']} |",
         "|---|---|",
     ]
-    chosen = (
-        " The weights were chosen on these rows: expect a little less on new ones." if record["keep"] == "best" else ""
-    )
+    chose = record["keep"] == "best" and not record["recipe"]["name"].startswith("ebert")
+    chosen = " The weights were chosen on these rows: expect a little less on new ones." if chose else ""
     return [*head, *rows, "", f"In percent, every row answered by that exit.{chosen}", ""]
 
 

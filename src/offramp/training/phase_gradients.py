@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from offramp.errors import OfframpError
-from offramp.models import MultiExitModel
+from offramp.models import Kept, MultiExitModel
 from offramp.recipes import Forward, Gradients, Phase
 
 
@@ -69,7 +69,7 @@ class PhaseGradients:
             self.model.objective,
             self.model,
             tokens=inputs["input_ids"].shape[1],
-            gates=output.gates or (),
+            gates=[Kept(*kept) for kept in output.gates or ()],
             teacher=self.ask_teacher(inputs, exits),
         )
 

@@ -57,6 +57,8 @@ class PhaseRun:
         checkpoint = self.folder.last_checkpoint(self.name)
         if checkpoint is not None:
             self.console.print(f"{self.phase.name}: going on from step {checkpoint.name.split('-')[-1]}")
+        if self.plan.keep == "best" and self.phase.trains_gates:
+            self.console.print(f"{self.phase.name}: the last weights are kept; the best score would be of open gates")
         stop = StopGently()
         callbacks = [ShowProgress(self.phase.name, self.console), stop]
         if self.keeps_best:

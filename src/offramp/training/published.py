@@ -63,11 +63,11 @@ def published_exits(recipe: str, backbone: str | Path) -> dict[str, Any]:
     """How new exits are made, as options of `offramp.load`: ELBERT has one head for all exits of an ALBERT, EBERT by
     itself only the last exit.
     """
+    if recipe == EBERT.name:
+        return {"exits": "last"}
     config = backbone_config(backbone)
     if "backbone_config" in config or "num_exit_layers" in config:  # it brings its exits
         return {}
-    if recipe == EBERT.name:
-        return {"exits": "last"}
     shared = recipe.split("+")[-1] == "elbert" and config.get("model_type") == "albert"
     return {"poolers": 1, "classifiers": 1} if shared else {}
 
@@ -102,9 +102,12 @@ def with_settings(recipe: Recipe, schedule: Mapping[str, Any], settings: Mapping
         theirs = {key: text for key, text in settings.items() if key not in own and key in settings_of(recipe.base)}
         settings = {key: text for key, text in settings.items() if key not in theirs}
         changes["base"] = with_settings(recipe.base, {}, theirs)
+        known = [*own, *settings_of(recipe.base)]
+    else:
+        known = own
     for key, text in settings.items():
         if key not in own:
-            there = f"it has {', '.join(own)}" if own else "it has none"
+            there = f"it has {', '.join(known)}" if known else "it has none"
             raise OfframpError(f"{recipe.full_name} has no setting {key!r}: {there}")
         changes[key] = _typed(text, getattr(recipe, key), f"{recipe.name}: {key}")
     numbers = {key: value for key, value in schedule.items() if value is not None}
