@@ -13,7 +13,9 @@ import offramp
 from offramp.models import GateSettings
 from offramp.recipes import EBERT, Schedule
 from tests.command_line import Result
+from tests.evaluation.made_questions import squad_file
 from tests.generated import backbone_folder, reviews_file
+from tests.prediction.models import model_folder
 from tests.tiny import tiny_batch, tiny_model
 
 
@@ -44,8 +46,29 @@ def test_folded_answers_as_before(gated: Path, tmp_path: Path, run: Callable[...
     record = json.loads((tmp_path / "folded" / "training.json").read_text())
     assert record["folded"]["rows"] == 108
     assert record["recipe"]["name"] == "ebert"
-    assert "## Folded" in (tmp_path / "folded" / "README.md").read_text()
+    card = (tmp_path / "folded" / "README.md").read_text()
+    assert "## Folded" in card
+    assert "# folded\n" in card
+    assert "offramp evaluate folded\n" in card
     assert offramp.evaluate(tmp_path / "folded").gate_report().ratio < 1
+
+
+def test_by_texts_without_labels(gated: Path, tmp_path: Path, run: Callable[..., Result]) -> None:
+    (tmp_path / "traffic.csv").write_text("review\na good film\nthe bad plot\nit was very fine\n")
+    done = run("fold", gated, tmp_path / "folded", "--data", tmp_path / "traffic.csv", "--text", "review")
+    assert done.status == 0, done.err
+    assert json.loads((tmp_path / "folded" / "training.json").read_text())["folded"]["rows"] == 3
+
+
+def test_by_questions(tmp_path: Path, run: Callable[..., Result]) -> None:
+    folder = model_folder(tmp_path / "span", ("bad", "good"), span=True, layers=2)
+    model = offramp.load(folder)
+    model.add_gates(GateSettings(sparsity=0.4))
+    model.save_pretrained(folder)
+    squad_file(tmp_path / "questions.json")
+    done = run("fold", folder, tmp_path / "folded", "--data", tmp_path / "questions.json")
+    assert done.status == 0, done.err
+    assert offramp.load(tmp_path / "folded").gates.settings.folded is not None
 
 
 def test_refusals(gated: Path, tmp_path: Path, run: Callable[..., Result]) -> None:
@@ -59,6 +82,7 @@ def test_refusals(gated: Path, tmp_path: Path, run: Callable[..., Result]) -> No
         ((tmp_path / "nowhere", tmp_path / "new"), "nowhere"),
         ((gated, tmp_path / "there"), "exists and is not empty"),
         ((gated, tmp_path / "new", "--rows", "0"), "rows 0"),
+        ((gated, tmp_path / "new", "--data", "a.csv", "--task", "rte", "--data-dir", tmp_path), "one of the two"),
         ((gated, tmp_path / "new", "--constant", "0.7"), "constant is a share"),
         ((gated, tmp_path / "new", "--data", tmp_path / "empty.csv"), "empty.csv"),
     ):

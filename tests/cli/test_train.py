@@ -55,6 +55,18 @@ def test_train(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     assert offramp.load(out).exits.layers == (1, 2)
 
 
+def test_gates(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
+    options = ("--recipe", "ebert+elasticbert", "--target-flops", "0.7", "--gate-block", "8", "--keep", "best")
+    done = train(run, backbone, data, tmp_path / "gated", *options)
+    assert done.status == 0, done.err
+    record = json.loads((tmp_path / "gated" / "training.json").read_text())
+    kept = offramp.evaluate(tmp_path / "gated").gate_report().ratio
+    assert record["dev"]["flops"] == pytest.approx(kept, abs=1e-4)
+    assert f"Gates keep {kept:.2f} of the FLOPs on dev (target 0.7)" in done.err
+    assert "gated-joint: the last weights are kept" in done.err
+    assert "chosen on these rows" not in (tmp_path / "gated" / "README.md").read_text()
+
+
 def test_resuming(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     """No other arguments are needed; a finished run is left as it is."""
     out = tmp_path / "model"
@@ -152,6 +164,14 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*OWN, "--data", "{good}", "--set", "gamma"), "--set gamma: write NAME=VALUE"),
     ((*OWN, "--data", "{good}", "--set", "gama=1", "--recipe", "romebert"), "romebert has no setting 'gama'"),
     ((*OWN, "--data", "{good}", "--recipe", "rombert"), "unknown recipe 'rombert'"),
+    ((*OWN, "--data", "{good}", "--target-flops", "0.5"), "go with gates: --recipe ebert"),
+    ((*OWN, "--data", "{good}", "--recipe", "ebert", "--target-flops", "0"), "a share of all, more than 0"),
+    ((*OWN, "--data", "{good}", "--recipe", "ebert", "--target-flops", "0.001"), "predictors cost"),
+    ((*OWN, "--data", "{good}", "--recipe", "ebert", "--gate-block", "7"), "does not divide the 24 neurons"),
+    (
+        (*OWN, "--data", "{good}", "--recipe", "ebert", "--target-flops", "0.5", "--set", "target=0.6"),
+        "target is 0.5 already",
+    ),
     ((*OWN, "--data", "{good}", "--exit-layers", "x"), "--exit-layers x: write layers, such as 3,6,12"),
     ((*OWN, "--data", "{good}", "--precision", "int8"), "precision='int8'"),
     ((*OWN, "--data", "{good}", "--keep", "first"), "keep='first'"),

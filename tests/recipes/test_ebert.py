@@ -171,6 +171,9 @@ def test_names_settings_and_json() -> None:
     assert (changed.target, changed.block, changed.base.gamma, changed.schedule.epochs) == (0.5, 64, 0.3, 7)  # type: ignore[attr-defined]
     assert recipe_from_json(recipe_to_json(changed)) == changed
     assert recipe_to_json(EBERT())["name"] == "ebert"
+    assert recipe_to_json(changed)["base"]["schedule"]["epochs"] == 7
+    with pytest.raises(OfframpError, match="another version of offramp"):
+        recipe_from_json({**recipe_to_json(EBERT()), "colour": "blue"})
     with pytest.raises(OfframpError, match="has no setting 'beta'"):
         with_settings(recipe, {}, {"beta": "1"})
     for wrong in ("deebert+romebert", "ebert+ebert", "ebert+", "ebert+magic"):

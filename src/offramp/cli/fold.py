@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich import box
@@ -11,17 +11,22 @@ from rich.console import Console
 from rich.table import Table
 
 from offramp.cli.app import app
-from offramp.cli.task_options import Data, DataDir, LabelColumn, PairColumn, TaskName, TextColumn, task_from_options
-from offramp.folded_folder import ROWS
+from offramp.cli.task_options import DataDir, PairColumn, TaskName, TextColumn, task_from_options
+from offramp.errors import OfframpError
+from offramp.folded_folder import ROWS, texts_of
 from offramp.folded_folder import fold as fold_folder
+from offramp.interop import load
 from offramp.interop.dialect import Model
+from offramp.prediction.inputs import table_items
+from offramp.tasks.squad import read_squad
+from offramp.tasks.tables import read_table
 
 EXAMPLES = """
 Examples:
 
   offramp fold runs/gated runs/folded
 
-  offramp fold runs/gated runs/folded --data traffic.csv --text review --label verdict --rows 5000
+  offramp fold runs/gated runs/folded --data traffic.csv --text review --rows 5000
 """
 
 
@@ -31,10 +36,11 @@ def fold_command(
     out: Annotated[Path, typer.Argument(help="Folder to write.")],
     task: TaskName = None,
     data_dir: DataDir = None,
-    data: Data = None,
+    data: Annotated[
+        str | None, typer.Option(help="A file of texts, which need no labels, or of questions: calibrate on these.")
+    ] = None,
     text: TextColumn = None,
     text_pair: PairColumn = None,
-    label: LabelColumn = None,
     rows: Annotated[
         int, typer.Option(help="Calibration rows; the model's training rows unless a task is named.")
     ] = ROWS,
@@ -44,11 +50,21 @@ def fold_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model folder.")] = False,
 ) -> None:
     """Delete what gates always skip, and no longer ask gates that always keep: a smaller, faster model."""
-    chosen = task_from_options(task, data_dir, data, text=text, text_pair=text_pair, label=label)
-    folded = fold_folder(model, out, chosen, rows=rows, constant=constant, overwrite=overwrite)
+    if data is not None and task is not None:
+        raise OfframpError("rows of a task (--task) or of a file (--data): one of the two")
+    chosen = task_from_options(task, data_dir)
+    texts = None if data is None else texts_in(data, load(model), text, text_pair)
+    folded = fold_folder(model, out, chosen, texts=texts, rows=rows, constant=constant, overwrite=overwrite)
     console = Console(soft_wrap=True, highlight=False)
     console.print(what_is_left(folded))
     console.print(f"{out}: {sum(p.numel() for p in folded.parameters()) / 1e6:.1f} M parameters")
+
+
+def texts_in(data: str, model: Model, text: str | None, text_pair: str | None) -> list[Any]:
+    """The texts of a file, as `offramp predict` reads them."""
+    if model.objective.name == "span":
+        return texts_of(read_squad(data))
+    return [texts for texts, _ in table_items(read_table(data), model, text, text_pair, ())]
 
 
 def what_is_left(model: Model) -> Table:

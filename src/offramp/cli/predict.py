@@ -104,14 +104,18 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
 ) -> None:
-    """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size."""
+    """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size.
+
+    Questions of a file (--data) are answered into a folder, once all are.
+    """
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}
     if opened.objective.name == "span":
         of_labels = {"text": text, "text_pair": text_pair, "keep": keep, "format": format, "task": task, "split": split}
-        refuse("is for models that answer with labels", **of_labels, data_dir=data_dir, submission=submission)
+        why = "is for models that answer with labels: this one answers the questions of a file (--data FILE)"
+        refuse(why, **of_labels, data_dir=data_dir, submission=submission)
         refuse("is for upload files", original_names=original_names or None)
         settings |= {name: value for name, value in spans.items() if value is not None}
         if len(policies) > 1:

@@ -15,6 +15,7 @@ from offramp.prediction.files import heeding_ctrl_c
 from offramp.prediction.inputs import is_file_name
 from offramp.prediction.span_predictor import SpanPrediction, SpanPredictor
 from offramp.tasks.squad import read_squad, write_answers
+from offramp.tasks.squad.answers import N_BEST
 from offramp.tasks.squad.prediction_files import PREDICTIONS
 
 PANEL = "Questions"
@@ -48,7 +49,10 @@ def predict_spans(
     if input is None or not input.strip() or pair is None:
         raise OfframpError("the model answers questions on a text: give the question, and the text with --pair")
     [found] = predictor.stream([(input, pair)])
-    typer.echo(json.dumps({"question": input, **_columns(found)}, ensure_ascii=False))
+    candidates = {}
+    if predictor.n_best != N_BEST:
+        candidates = {"candidates": [{"text": one.text, "score": one.probability} for one in found.answer.nbest]}
+    typer.echo(json.dumps({"question": input, **_columns(found), **candidates}, ensure_ascii=False))
 
 
 def _answer_file(predictor: SpanPredictor, data: Path, out: Path | None, overwrite: bool) -> None:

@@ -25,8 +25,10 @@ from offramp.cli.task_options import (
     task_from_options,
 )
 from offramp.errors import OfframpError
+from offramp.interop.checkpoint import read_json
 from offramp.recipes import REGISTRY
 from offramp.tasks import task as make_task
+from offramp.tasks.trained import RECORD
 from offramp.training.folder import RunFolder
 from offramp.training.plan import Plan, read_plan
 from offramp.training.published import backbone_family, published_exits, published_recipe, recipe_to_json, with_settings
@@ -113,11 +115,13 @@ def train(
     shared_head: Annotated[
         bool | None, _model("One head for all exits, as ELBERT has it on ALBERT.", "--shared-head/--own-heads")
     ] = None,
-    max_length: Annotated[int | None, _model("Cut texts to so many tokens (128).")] = None,
+    max_length: Annotated[int | None, _model("Cut texts to so many tokens (128), or into such windows (384).")] = None,
     seed: Annotated[int, _run("Of new weights, the order of the rows, and dropout.")] = 42,
     precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
     accumulate: Annotated[int, _run("Micro-batches a step: less memory, the same result.")] = 1,
-    keep: Annotated[str, _run("The last weights, as the papers do, or the best on dev.")] = "last",
+    keep: Annotated[
+        str, _run("The last weights, as the papers do, or the best on dev (of gates always the last).")
+    ] = "last",
     freeze_embeddings: Annotated[
         bool, _run("Leave the embeddings as they were pre-trained.", "--freeze-embeddings")
     ] = False,
@@ -161,6 +165,8 @@ def train(
         }
         schedule |= {"weight_decay": weight_decay, "clip": clip}
         method = published_recipe(recipe, chosen.name, backbone_family(backbone))
+        if not recipe.startswith("ebert") and (target_flops is not None or gate_block is not None):
+            raise OfframpError("--target-flops and --gate-block go with gates: --recipe ebert, or ebert+elasticbert")
         method = with_settings(method, schedule, _settings(set_ or [], target_flops, gate_block))
         plan = Plan(
             backbone,
@@ -184,7 +190,18 @@ def train(
     shown = process.is_main_process and not quiet
     process.destroy_process_group()  # or the first process to end takes the others with it
     if shown:
-        Console(stderr=True, soft_wrap=True, highlight=False).print(f"{out}: trained. Next: offramp evaluate {out}")
+        console = Console(stderr=True, soft_wrap=True, highlight=False)
+        console.print(f"{out}: trained.{gates_of(out)} Next: offramp evaluate {out}")
+
+
+def gates_of(out: Path) -> str:
+    """How near the gates came to their target."""
+    record = read_json(out / RECORD)
+    flops = (record.get("dev") or {}).get("flops")
+    if flops is None:
+        return ""
+    target = record["recipe"].get("target")
+    return f" Gates keep {flops:.2f} of the FLOPs on dev{'' if target is None else f' (target {target:g})'}."
 
 
 def _refuse_new_settings(context: typer.Context) -> None:
@@ -205,6 +222,8 @@ def _settings(given: list[str], target_flops: float | None, gate_block: int | No
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise OfframpError(f"--set {text}: write NAME=VALUE, such as --set gamma=0.5")
+        if settings.get(name, value) != value:
+            raise OfframpError(f"--set {text}, but {name} is {settings[name]} already: say it once")
         settings[name] = value
     return settings
 

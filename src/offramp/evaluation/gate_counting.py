@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from offramp.evaluation.flops import GateCounts
 from offramp.models import Kept, MultiExitModel
 from offramp.models.gates import UnitGates
 
@@ -36,13 +37,17 @@ class GateCounting:
             self.head_sums[layer] += of_heads.sum(0)
             self.neuron_sums[layer] += of_neurons.sum(0)
 
+    def counts(self) -> GateCounts:
+        predictors = np.array([flops_of(layer.heads) + flops_of(layer.neurons) for layer in self.layers])
+        return GateCounts(self.heads, self.neurons, predictors)
+
     def fields(self) -> dict[str, Any]:
         """As a trace holds them."""
         inputs = max(1, self.heads.shape[1])
         return {
             "heads_kept": self.heads,
             "neurons_kept": self.neurons,
-            "predictor_flops": np.array([flops_of(layer.heads) + flops_of(layer.neurons) for layer in self.layers]),
+            "predictor_flops": self.counts().predictors,
             "head_rates": side_by_side(self.head_sums, self.units[0]) / inputs,
             "neuron_rates": side_by_side(self.neuron_sums, self.units[1]) / inputs,
         }

@@ -77,6 +77,8 @@ class EBERT(Recipe):
         if isinstance(self.base, EBERT):
             raise OfframpError("ebert goes with one other recipe, not with itself")
         _ = self.settings
+        # One schedule for all phases: what the other recipe's own would have been does not matter.
+        object.__setattr__(self, "base", dataclasses.replace(self.base, schedule=self.schedule))  # type: ignore[call-arg]
 
     @property
     def full_name(self) -> str:
@@ -126,7 +128,7 @@ class EBERT(Recipe):
 
     def phases(self, model: MultiExitModel) -> list[Phase]:
         names = frozenset(name for name, _ in model.named_parameters() if name.startswith("gates."))
-        theirs = [dataclasses.replace(phase, schedule=self.schedule) for phase in self.base.phases(model)]
+        theirs = self.base.phases(model)
         of_trunk = [phase for phase in theirs if trains_trunk(phase)]
         return [
             *([dataclasses.replace(phase, gates="open") for phase in of_trunk] if self.fine_tune else []),

@@ -9,8 +9,8 @@ from typing import Any
 import yaml
 
 from offramp.models import MultiExitModel
+from offramp.recipes import REGISTRY
 from offramp.tasks.task import Task
-from offramp.training.published import recipe_from_json
 
 
 def model_card(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
@@ -107,8 +107,7 @@ def gates_of(model: MultiExitModel) -> str:
 
 def how(recipe: Mapping[str, Any]) -> str:
     """The method, or both where gates go with exits."""
-    methods = [recipe_from_json(recipe), *([recipe_from_json(recipe["base"])] if "+" in recipe["name"] else [])]
-    return " and ".join(method.reference or method.name for method in methods)
+    return " and ".join(REGISTRY[name].reference or name for name in recipe["name"].split("+"))
 
 
 def scores(record: Mapping[str, Any]) -> list[str]:

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 from accelerate.utils import set_seed
+from numpy.typing import NDArray
 
 from offramp.errors import OfframpError
+from offramp.evaluation.flops import ModelShape, ebert_flops_to
+from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace import exit_logits
 from offramp.interop import load
 from offramp.models import MultiExitModel
@@ -83,6 +86,7 @@ class DevScores(ABC):
         self.model = model
         self.metric = task.metrics[0]
         self.split = task.dev_splits[0]
+        self.flops: float | None = None
 
     @abstractmethod
     def __call__(self) -> list[float]:
@@ -94,7 +98,20 @@ class DevScores(ABC):
 
     def record(self) -> dict[str, Any]:
         exits = dict(zip(exit_names(self.model.exits.layers), self(), strict=True))
-        return {"split": self.split, "rows": len(self), "metric": self.metric, "exits": exits}
+        found = {"split": self.split, "rows": len(self), "metric": self.metric, "exits": exits}
+        return found if self.flops is None else {**found, "flops": round(self.flops, 4)}
+
+    def logits_of(self, rows: Sequence[Row], encoder: TextEncoder | WindowEncoder) -> NDArray[np.float32]:
+        """What every exit says; and `flops`, the share of a full pass's that the gates kept at full depth."""
+        gated = self.model.gates is not None and not self.model.gates.are_open
+        counts = GateCounting(self.model, len(rows)) if gated else None
+        logits = exit_logits(self.model, rows, encoder, gates=counts)
+        self.flops = None
+        if counts is not None:
+            shape, lengths = ModelShape.of(self.model), np.array([len(row) for row in rows])
+            kept = ebert_flops_to(shape, lengths, shape.depth, counts.counts())
+            self.flops = float(kept.sum() / ebert_flops_to(shape, lengths, shape.depth).sum())
+        return logits
 
 
 class LabelScores(DevScores):
@@ -111,7 +128,7 @@ class LabelScores(DevScores):
         return len(self.rows)
 
     def __call__(self) -> list[float]:
-        logits = exit_logits(self.model, self.rows, self.encoder)  # (E, N, C)
+        logits = self.logits_of(self.rows, self.encoder)  # (E, N, C)
         answers = predictions_of(logits)  # (E, N)
         if self.task_numbers.size:  # labels, not numbers
             answers = self.task_numbers[answers]
@@ -132,7 +149,7 @@ class SpanScores(DevScores):
 
     def __call__(self) -> list[float]:
         rows = [window.row for window in self.windows]
-        logits = exit_logits(self.model, rows, self.encoder)  # (E, all tokens, 2)
+        logits = self.logits_of(rows, self.encoder)  # (E, all tokens, 2)
         each = np.split(logits, np.cumsum([len(row) for row in rows])[:-1], axis=1)
         table = best_spans(self.questions, self.windows, each)
         return [table.scores(np.full(len(rows), exit))[self.metric] for exit in range(len(logits))]

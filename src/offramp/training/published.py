@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import AutoConfig
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 from offramp.interop.checkpoint import CONFIG, read_json
 from offramp.recipes import EBERT, REGISTRY, Recipe, Schedule
 
@@ -163,4 +163,9 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
     if isinstance(settings.get("base"), Mapping):
         settings["base"] = recipe_from_json(settings["base"])
     recipe = by_name(str(data.get("name")).split("+")[0])
-    return recipe(**settings, schedule=Schedule(**data["schedule"]))  # type: ignore[call-arg]
+    try:
+        return recipe(**settings, schedule=Schedule(**data["schedule"]))  # type: ignore[call-arg]
+    except (TypeError, KeyError) as error:
+        raise OfframpError(
+            f"recipe {data.get('name')}: these settings are of another version of offramp ({one_line(error)})"
+        ) from error
