@@ -57,7 +57,8 @@ def test_train(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
 
 def test_gates(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     options = ("--recipe", "ebert+elasticbert", "--target-flops", "0.7", "--gate-block", "8", "--keep", "best")
-    done = train(run, backbone, data, tmp_path / "gated", *options)
+    own = ("--data", data, "--label", "verdict", "--backbone", backbone, "--out", tmp_path / "gated")
+    done = run("train", *own, *options, "--epochs", "1", "--batch-size", "16")
     assert done.status == 0, done.err
     record = json.loads((tmp_path / "gated" / "training.json").read_text())
     kept = offramp.evaluate(tmp_path / "gated").gate_report().ratio
