@@ -178,7 +178,7 @@ def blocks_of_neurons(rounds: int) -> Iterator[tuple[str, Any]]:
         yield f"blocks of 64, batch {rows}", found
 
 
-def grouped(draw: np.random.Generator, rows: int, topics: Flags, of_unit: Any) -> Flags:
+def grouped(topics: Flags, of_unit: Any) -> Flags:
     """What units keep together: 30 % are always off, 40 % always on, 30 % as their topic is."""
     kept = topics[:, of_unit % topics.shape[1]].copy()
     kept[:, of_unit >= 300] = False
@@ -197,7 +197,7 @@ def neurons_alone(rounds: int) -> Iterator[tuple[str, Any]]:
 
         def drawn(rows: int, topics: int = topics) -> Pattern:
             return [
-                tuple(grouped(draw, rows, draw.random((rows, topics)) < 0.5, kinds[kind]) for kind in kinds)  # type: ignore[misc]
+                tuple(grouped(draw.random((rows, topics)) < 0.5, kinds[kind]) for kind in kinds)  # type: ignore[misc]
                 for _ in range(12)
             ]
 

@@ -349,3 +349,10 @@ def test_exit_options_for_new_exits(tmp_path: Path) -> None:
     assert model.objective.name == "regression"
     assert offramp.load(tmp_path, pooler_size=7).exits.poolers["0"].weight.shape == (7, 16)
     assert offramp.load(tmp_path, exit_layers=[1, 2, 3, 4, 4]).exits.layers == (1, 2, 3, 4, 4)
+
+
+def test_ebert_says_how_its_gates_decide(tmp_path: Path) -> None:
+    settings = {"head_mask_mode": "gumbel", "ffn_mask_mode": "topk", "sparsity_target": 0.3}
+    folder = rewrite(GOLDEN / "ebert_bert_cls", tmp_path / "mixed", lambda tensors: tensors, **settings)
+    gates = offramp.load(folder).gates.settings
+    assert (gates.heads, gates.neurons, gates.sparsity, gates.first_input) == ("gumbel", "topk", 0.3, "padded_mean")

@@ -157,3 +157,27 @@ def test_bad_input(message: str, break_it: Any) -> None:
     with pytest.raises(OfframpError, match=message) as caught:
         break_it()
     assert "\n" not in str(caught.value)
+
+
+def test_where_layers_share_weights_a_unit_may_be_off_in_one_of_them() -> None:
+    model = gated_model("albert", block=8)
+    seldom, always = np.zeros((10, 3), dtype=bool), np.ones((10, 3), dtype=bool)
+    seldom[0] = True
+    fold(model, KeepStatistics((np.ones((10, 4), dtype=bool),) * 2, (seldom, always)), constant=0.1)
+    assert model.gates.layers[0].neurons.state.tolist() == [ALWAYS_OFF] * 3
+
+
+def test_gates_that_are_held_open_are_counted_and_stay_so() -> None:
+    model = gated_model("bert")
+    model.gates.set_mode("open")
+    assert len(keep_statistics(model, [tiny_batch()])) == 6
+    assert model.gates.mode == "open"
+
+
+def test_what_skips_goes_on_skipping() -> None:
+    model = with_constant_gates("bert", 4)
+    expected = answers(model)
+    model.skipping = Skipping(model)
+    fold(model, keep_statistics(model, [tiny_batch(12)]))
+    assert model.skipping is not None
+    torch.testing.assert_close(answers(model), expected, atol=2e-5, rtol=1e-4)

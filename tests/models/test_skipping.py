@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from offramp.errors import OfframpError
+from offramp.models import batch_layer, sliced_layer
 from offramp.models import runs as planning
-from offramp.models import sliced_layer
 from offramp.models.gate_settings import GateSettings
 from offramp.models.gates import Gates, UnitGates
 from offramp.models.runs import runs, tiles_of
@@ -69,6 +69,8 @@ def assert_same(masked: Any, skipped: Any) -> None:
     logit=st.sampled_from([-1e6, -3.0, -1.0, 0.0, 1.0, 3.0, 1e6]),
     start=st.sampled_from([0, 3_000, 3_000_000]),
     chunk=st.sampled_from([4, 8, 64]),
+    narrow=st.sampled_from([2, 16]),
+    fewer_rows=st.sampled_from([0, 1_500_000]),
     seed=st.integers(0, 5),
 )
 def test_skipped_equals_masked(
@@ -81,6 +83,8 @@ def test_skipped_equals_masked(
     logit: float,
     start: int,
     chunk: int,
+    narrow: int,
+    fewer_rows: int,
     seed: int,
 ) -> None:
     """Also where slices are so cheap that every gap is skipped, or so dear that all are computed."""
@@ -91,11 +95,39 @@ def test_skipped_equals_masked(
         batch = {name: tensor.flip(1) for name, tensor in batch.items()}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "START", start)
+        patch.setattr(planning, "FEWER_ROWS", fewer_rows)
         patch.setattr(sliced_layer, "CHUNK", chunk)
+        patch.setattr(sliced_layer, "NARROW", narrow)
         masked, skipped = both_ways(model, batch)
     if mode == "gumbel" and abs(logit) == 1e6:
         assert all(bool((neurons == (logit > 0)).all()) for _, neurons in masked.gates)
     assert_same(masked, skipped)
+
+
+def test_tiles_that_begin_in_the_middle_of_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neighbouring heads, kept by rows that are not the first and have padding of their own."""
+    monkeypatch.setattr(planning, "FEWER_ROWS", 0)
+    began: list[int] = []
+    add_heads = batch_layer.add_heads
+
+    def watched(layer: Any, batch: Any, tile: Any, *more: Any) -> None:
+        began.append(tile.first_row)
+        add_heads(layer, batch, tile, *more)
+
+    monkeypatch.setattr(batch_layer, "add_heads", watched)
+    for seed in range(6):
+        assert_same(*both_ways(gated_model("bert", 8, seed=seed), tiny_batch(7, 12, seed=seed)))
+    assert any(began)
+
+
+def test_blocks_of_several_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planning, "START", 0)
+    monkeypatch.setattr(sliced_layer, "CHUNK", 4)
+    monkeypatch.setattr(sliced_layer, "NARROW", 2)
+    for seed in range(6):
+        model = gated_model("bert", 8, seed=seed)
+        assert_same(*both_ways(model, tiny_batch(1, seed=seed)))
+        assert model.skipping.layers[0].chunks_in_block == 2
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -185,3 +185,31 @@ def test_published_settings() -> None:
     roberta, squad = published_recipe("ebert", "glue/qnli", "roberta"), published_recipe("ebert", "squad", "bert")
     assert (roberta.target, roberta.predictor_rate, roberta.penalty) == (0.6, 0.01, 2.0)  # type: ignore[attr-defined]
     assert (squad.schedule.epochs, squad.schedule.batch_size) == (2, 12)  # type: ignore[attr-defined]
+
+
+def test_a_target_of_all_is_no_penalty() -> None:
+    model, recipe = tiny_model(), EBERT(target=1.0)
+    recipe.prepare(model)
+    phase = recipe.phases(model)[1]
+    with PhaseGradients(model, phase) as gradients:
+        seen = gradients.forward(tiny_batch(8, labels=3))
+    loss = phase.losses[0]
+    assert torch.equal(loss(seen), loss.task(seen))  # type: ignore[attr-defined]
+
+
+def test_a_phase_leaves_the_gates_mode_as_it_was_and_its_teacher_does_not_train() -> None:
+    model, recipe = tiny_model().train(), EBERT(distil=0.5)
+    recipe.prepare(model)
+    model.gates.set_mode("decide")
+    for phase in recipe.phases(model):
+        with PhaseGradients(model, phase) as gradients:
+            assert model.gates.mode == phase.gates
+            assert gradients.teacher is None or not gradients.teacher.training
+        assert model.gates.mode == "decide"
+
+
+def test_the_length_in_training_decides_what_can_be_met() -> None:
+    model = tiny_model()
+    model.config.max_text_tokens = 8
+    with pytest.raises(OfframpError, match="of a layer at 8 tokens"):
+        EBERT(target=0.05).prepare(model)

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offramp.errors import OfframpError
+from offramp.tasks.encoding import Row
 from offramp.tasks.squad import (
     Questions,
     Window,
@@ -209,3 +210,36 @@ def test_the_files(version2: bool, tmp_path: Path) -> None:
     assert best["text"] == answers[0].best
     if version2:
         assert written["null_odds_.json"] == {answer.id: answer.null_odds for answer in answers}
+
+
+def window_of(*characters: tuple[int, int] | None, question: int = 0) -> Window:
+    real = tuple(place is not None for place in characters)
+    return Window(Row([1] * len(characters)), question, characters, real, 0, 0)
+
+
+def test_an_answer_does_not_end_on_white_space() -> None:
+    window = window_of(None, (0, 2), (3, 3), (4, 6), None)
+    logits = np.zeros((5, 2))
+    logits[1] = 5, 4
+    logits[2, 1] = 9
+    [answer] = find_answers(questions(asked("a", "ab  cd", "ab")), [window], [logits])
+    assert answer.text == "ab"
+    assert all(candidate.end_logit != 9 for candidate in answer.nbest)
+
+
+def test_a_text_in_two_windows_counts_by_the_better() -> None:
+    window = window_of(None, (0, 2))
+    better, worse = np.array([[0.0, 0.0], [3.0, 3.0]]), np.array([[0.0, 0.0], [1.0, 1.0]])
+    for logits in ([better, worse], [worse, better]):
+        [answer] = find_answers(questions(asked("a", "ab", "ab"), version2=True), [window, window], logits)
+        assert (answer.null_odds, answer.nbest[0].start_logit) == (-6, 3)
+
+
+def test_an_empty_context_in_the_table() -> None:
+    asks = questions(asked("a", ""), asked("b", "ab", "ab"), version2=True)
+    windows = [window_of(None, None), window_of(None, (0, 2), question=1)]
+    logits = [np.array([[2.0, 2.0], [0.0, 0.0]]), np.array([[0.0, 0.0], [3.0, 3.0]])]
+    answers = find_answers(asks, windows, logits)
+    odds = {answer.id: answer.null_odds for answer in answers}
+    expected = squad_scores({answer.id: answer.best for answer in answers}, asks, odds, 0.0)
+    assert best_spans(asks, windows, [one[None] for one in logits]).scores(np.zeros(2, dtype=int)) == expected

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from offramp.errors import OfframpError
 from offramp.tasks.squad import Questions, squad_scores
+from offramp.tasks.squad.metric import normalise
 from tests.tasks.squad_made import asked, questions
 
 SAME: dict[str, tuple[tuple[str, ...], str, float, float]] = {
@@ -141,3 +142,7 @@ def test_what_cannot_be_scored_is_refused() -> None:
         squad_scores(TEXTS, version2(), {"yes": 0.0})
     with pytest.raises(OfframpError, match="its answers are not known"):
         squad_scores({}, Questions([], False, "test.json", labelled=False))
+
+
+def test_articles_are_words_of_their_own() -> None:
+    assert normalise("Panama, an idea to bathe the sea") == "panama idea to bathe sea"

@@ -121,9 +121,23 @@ def test_the_encoder_of_a_model(family: str, tmp_path: Path) -> None:
     assert (encoder.max_length, encoder.stride, encoder.max_question) == (longest, 128, longest // 2)
     assert encoder.token_types == (family != "roberta")
     assert window_encoder(model, 24, 5, bert_tokenizer()).max_length == 24
+    model.config.max_text_tokens = 20
+    assert window_encoder(model, tokenizer=bert_tokenizer()).max_length == 20
     with pytest.raises(OfframpError, match="max length 384: the model takes 8 to"):
         window_encoder(model, 384, tokenizer=bert_tokenizer())
     with pytest.raises(OfframpError, match="there is no tokenizer with the model"):
         window_encoder(model)
     model.name_or_path = str(backbone_folder(tmp_path / "bert"))
     assert window_encoder(model)(questions(asked("a", "a good film", "good")))[0].start > 0
+
+
+def test_a_stride_wider_than_a_window_leaves_nothing_out() -> None:
+    asks = questions(asked("a", " ".join(WORDS[i % len(WORDS)] for i in range(60)), WORDS[0]))
+    windows = WindowEncoder(bert_tokenizer(), 20, stride=128)(asks)
+    assert len({place for window in windows for place in _context_places(window)}) == 60
+
+
+def test_an_answer_does_not_take_in_the_token_it_touches() -> None:
+    asks = questions(asked("a", "north-basel to cologne", "basel"))
+    [window] = WindowEncoder(bert_tokenizer(), 30)(asks)
+    assert window.characters[window.start] == window.characters[window.end] == (6, 11)

@@ -29,11 +29,15 @@ def entry(number: int, context: str, answer: str, start: int | None = None) -> d
 
 
 def squad_files(folder: Path, *more: dict[str, object]) -> Path:
-    """Questions whose answer is the one word of praise; the dev questions are among those of training."""
+    """Questions whose answer is the two words of praise; the dev questions are among those of training."""
     fillers = ["a film", "the plot of it", "it was very", "the story and a scene", "with the cast"]
     praise = ["good", "fine", "great"]
     made = [
-        entry(number, f"{fillers[number % 5]} {praise[number % 3]} {fillers[number % 4]}", praise[number % 3])
+        entry(
+            number,
+            f"{fillers[number % 5]} very {praise[number % 3]} {fillers[number % 4]}",
+            f"very {praise[number % 3]}",
+        )
         for number in range(30)
     ]
     for name, entries in (("train", [*made, *more]), ("dev", made[:12])):
@@ -58,7 +62,7 @@ def test_learns(recipe: Recipe, backbone: Path, task: Task, tmp_path: Path) -> N
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     assert record["dev"]["metric"] == "f1"
     assert record["dev"]["exits"]["3"] > 0.7
-    assert record["max_length"] == 32
+    assert record["max_length"] == model.config.max_text_tokens == 32
     again = AutoModelForQuestionAnswering.from_pretrained(tmp_path / "model")
     assert again.exits.layers == model.exits.layers
     trace = offramp.evaluate(tmp_path / "model")

@@ -237,7 +237,7 @@ def show(results: Results, files: list[Path]) -> None:
         )
     tables = [exits_table(results), policies_table(results), pareto_table(results)]
     if results.point:
-        tables += [point_table(results, results.point), histogram_table(results, results.point)]
+        tables += [point_table(results, results.point), histogram_table(results.point)]
     if results.gates:
         tables.append(gates_table(results.gates))
     for table in tables:

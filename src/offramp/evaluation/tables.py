@@ -89,7 +89,7 @@ def point_table(results: Results, point: OperatingPoint) -> Table:
     return table
 
 
-def histogram_table(results: Results, point: OperatingPoint, width: int = 30) -> Table:
+def histogram_table(point: OperatingPoint, width: int = 30) -> Table:
     """Where rows leave."""
     table = _table("Rows by the layer they leave after", "layer", "rows", "share", "")
     table.columns[-1].justify = "left"

@@ -88,12 +88,17 @@ def text_encoder(model: MultiExitModel, max_length: int | None = None, tokenizer
     model was trained with, or 128.
     """
     tokenizer = find_model_tokenizer(model) if tokenizer is None else tokenizer
-    wanted = max_length if max_length is not None else model.config.max_text_tokens or LENGTH
-    if not 8 <= wanted <= model.backbone.max_length:
-        if max_length is not None:
-            raise OfframpError(f"max length {max_length}: the model takes 8 to {model.backbone.max_length} tokens")
-        wanted = model.backbone.max_length
-    return TextEncoder(tokenizer, int(wanted), token_types=model.backbone.config.type_vocab_size > 1)
+    length = tokens_at_most(model, max_length, LENGTH)
+    return TextEncoder(tokenizer, length, token_types=model.backbone.config.type_vocab_size > 1)
+
+
+def tokens_at_most(model: MultiExitModel, asked: int | None, usual: int) -> int:
+    """The length asked for, or the one the model was trained with, or the usual one; no more than the model takes."""
+    most = model.backbone.max_length
+    if asked is not None and not 8 <= asked <= most:
+        raise OfframpError(f"max length {asked}: the model takes 8 to {most} tokens")
+    wanted = asked if asked is not None else model.config.max_text_tokens or usual
+    return int(wanted if 8 <= wanted <= most else most)
 
 
 def find_model_tokenizer(model: MultiExitModel) -> Any:

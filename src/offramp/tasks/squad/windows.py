@@ -13,7 +13,7 @@ from torch import Tensor
 
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
-from offramp.tasks.encoding import AT_A_TIME, Row, find_model_tokenizer, pad_rows
+from offramp.tasks.encoding import AT_A_TIME, Row, find_model_tokenizer, pad_rows, tokens_at_most
 from offramp.tasks.squad.questions import Question, Questions
 
 LENGTH, STRIDE, QUESTION = 384, 128, 64
@@ -167,16 +167,12 @@ def window_encoder(
     and no more than half.
     """
     tokenizer = find_model_tokenizer(model) if tokenizer is None else tokenizer
-    wanted = max_length if max_length is not None else model.config.max_text_tokens or LENGTH
-    if not 8 <= wanted <= model.backbone.max_length:
-        if max_length is not None:
-            raise OfframpError(f"max length {max_length}: the model takes 8 to {model.backbone.max_length} tokens")
-        wanted = model.backbone.max_length
+    length = tokens_at_most(model, max_length, LENGTH)
     return WindowEncoder(
         tokenizer,
-        int(wanted),
+        length,
         STRIDE if stride is None else stride,
-        min(QUESTION, int(wanted) // 2),
+        min(QUESTION, length // 2),
         token_types=model.backbone.config.type_vocab_size > 1,
     )
 
