@@ -12,6 +12,7 @@ the first seed are kept.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import tempfile
 import time
 from itertools import product
@@ -94,7 +95,7 @@ def run_cell(arguments: argparse.Namespace) -> None:
         )
         trained = time.perf_counter() - started
         trace = evaluate(model, task, batch_size=128)
-    results = trace.results(name=name)
+    results = dataclasses.replace(trace.results(name=name), model=name)  # not the folder, which is gone
     results.settings.update(
         backbone=arguments.backbone, recipe=variant, seed=int(seed), schedule=schedule, source=task_name
     )
