@@ -86,7 +86,7 @@ def _context_places(window: Window) -> list[tuple[int, int]]:
     return [place for place in window.characters if place]
 
 
-def test_a_long_question_is_cut_and_a_question_without_context_has_a_window() -> None:
+def test_a_long_question_is_cut_and_a_question_without_context_has_a_window(caplog: pytest.LogCaptureFixture) -> None:
     encoder = WindowEncoder(bert_tokenizer(), max_length=80)
     cut, no_context, no_question = encoder(
         questions(
@@ -95,6 +95,7 @@ def test_a_long_question_is_cut_and_a_question_without_context_has_a_window() ->
             asked("c", "from basel", "basel", question=""),
         )
     )
+    assert "1 questions are longer than 64 tokens and are cut" in caplog.text
     assert len(cut.row) == 3 + 64 + 2
     assert cut.characters[cut.start] == (5, 10)
     assert set(no_context.characters) == {None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import AT_A_TIME, Row, find_model_tokenizer, pad_rows, tokens_at_most
 from offramp.tasks.squad.questions import Question, Questions
+
+log = logging.getLogger("offramp")
 
 LENGTH, STRIDE, QUESTION = 384, 128, 64
 """BERT's settings for SQuAD, and EBERT's: tokens in a window, from window to window, and of a question at most."""
@@ -92,6 +95,9 @@ class WindowEncoder:
         asked = self._encode([question.question for question in questions.questions])
         places = {context: i for i, context in enumerate(dict.fromkeys(q.context for q in questions.questions))}
         contexts = self._encode(list(places))
+        if cut := sum(len(text.ids) > self.max_question for text in asked):
+            of = f"{questions.source}: " if questions.source else ""
+            log.warning("%s%d questions are longer than %d tokens and are cut", of, cut, self.max_question)
         windows: list[Window] = []
         for number, (question, text) in enumerate(zip(questions.questions, asked, strict=True)):
             windows += self._windows(
