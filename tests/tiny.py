@@ -9,10 +9,16 @@ from torch import Tensor, nn
 from transformers import AlbertConfig, BertConfig, PreTrainedConfig, RobertaConfig
 
 from offramp.backbones import ElasticBertConfig
-from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+from offramp.models import (
+    GateSettings,
+    MultiExitConfig,
+    MultiExitForQuestionAnswering,
+    MultiExitForSequenceClassification,
+)
 
 FAMILIES = ("bert", "roberta", "albert", "elasticbert")
 VOCABULARY = 50
+GATES = GateSettings(sparsity=0.4)
 SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 16,
@@ -45,6 +51,19 @@ def tiny_model(
         for name, parameter in model.named_parameters():
             if parameter.ndim == 2:
                 parameter.normal_(std=0.8 if "classifiers" in name else 0.4)
+    return model.eval()
+
+
+def tiny_gated_model(family: str = "bert", settings: GateSettings = GATES, seed: int = 0, **options: Any) -> Any:
+    """The same with gates that differ from row to row."""
+    torch.manual_seed(seed)
+    model = tiny_model(family, **options)
+    model.add_gates(settings)
+    model.gates.draw(1.0)
+    with torch.no_grad():
+        for name, parameter in model.gates.named_parameters():
+            if name.endswith("3.bias"):
+                parameter.normal_()
     return model.eval()
 
 

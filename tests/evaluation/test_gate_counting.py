@@ -17,20 +17,13 @@ from offramp.evaluation.gate_counting import GateCounting, flops_of
 from offramp.evaluation.trace_base import in_columns
 from offramp.models import GateSettings, Kept, MultiExitModel
 from tests.evaluation.made_traces import batch_of, gated_trace, random_rows, random_trace, trace_of
-from tests.tiny import FAMILIES, tiny_model
+from tests.tiny import FAMILIES, tiny_gated_model, tiny_model
 
 LENGTHS = np.array([3, 17, 64])
 
 
 def gated_model(family: str = "bert", block: int = 1, **options: Any) -> MultiExitModel:
-    """Predictors with weights wild enough that gates differ from input to input."""
-    model = tiny_model(family, **options)
-    model.add_gates(GateSettings(sparsity=0.4, block=block))
-    with torch.no_grad():
-        for parameter in model.gates.parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=0.5)
-    return model.eval()
+    return tiny_gated_model(family, GateSettings(sparsity=0.4, block=block), **options)
 
 
 @pytest.mark.parametrize("block", [1, 8])

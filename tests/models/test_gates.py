@@ -17,34 +17,18 @@ from offramp.models import GateSettings, MultiExitConfig, MultiExitForSequenceCl
 from offramp.models.gates import UnitGates
 from offramp.models.skipping import Skipping
 from offramp.policies import Entropy, first_exit
-from tests.tiny import FAMILIES, SHAPE, rows_of, tiny_batch, tiny_model, without_dropout
-
-SETTINGS = GateSettings(sparsity=0.4)
-
-
-def gated_model(family: str = "bert", settings: GateSettings = SETTINGS, seed: int = 0, **options: Any) -> Any:
-    """A model whose gates differ from row to row."""
-    torch.manual_seed(seed)
-    model = tiny_model(family, **options)
-    model.add_gates(settings)
-    with torch.no_grad():
-        for name, parameter in model.gates.named_parameters():
-            if parameter.ndim == 2:
-                parameter.normal_(std=1.0)
-            elif name.endswith("3.bias"):
-                parameter.normal_()
-    return model.eval()
+from tests.tiny import FAMILIES, GATES, SHAPE, rows_of, tiny_batch, tiny_gated_model, tiny_model, without_dropout
 
 
 def units(logits: list[float], **settings: Any) -> UnitGates:
     """Gates with given logits, whatever they see."""
-    made = UnitGates(4, len(logits), len(logits), settings.pop("mode", "gumbel"), replace(SETTINGS, **settings), 1e-5)
+    made = UnitGates(4, len(logits), len(logits), settings.pop("mode", "gumbel"), replace(GATES, **settings), 1e-5)
     made.logits = lambda seen: torch.tensor([logits]).expand(len(seen), -1)  # type: ignore[method-assign]
     return made.eval()
 
 
 def test_the_gates_of_these_tests_differ() -> None:
-    kept = gated_model().run(**tiny_batch(8)).gates
+    kept = tiny_gated_model().run(**tiny_batch(8)).gates
     assert any(0 < float(layer.heads.mean(0)[0]) < 1 for layer in kept)
     assert all(0 < float(layer.neurons.mean()) < 1 for layer in kept)
 
@@ -81,7 +65,7 @@ def test_open_gates_are_no_gates(family: str) -> None:
     torch.manual_seed(0)
     model, batch = tiny_model(family), tiny_batch()
     before = model(**batch).exit_logits
-    model.add_gates(SETTINGS)
+    model.add_gates(GATES)
     assert any(not torch.equal(one, other) for one, other in zip(before, model(**batch).exit_logits, strict=True))
     model.gates.set_mode("open")
     output = model(**batch)
@@ -97,14 +81,14 @@ def padded(batch: dict[str, Tensor], more: int) -> dict[str, Tensor]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padding_changes_no_gate_but_with_the_published_mean(family: str) -> None:
     batch = tiny_batch(8, tokens=10)
-    for settings, same in ((SETTINGS, True), (replace(SETTINGS, first_input="padded_mean"), False)):
+    for settings, same in ((GATES, True), (replace(GATES, first_input="padded_mean"), False)):
         seen = []
         for inputs in (batch, padded(batch, 6)):
-            model = gated_model(family, settings)
+            model = tiny_gated_model(family, settings)
             hidden = model.backbone.embed(inputs["input_ids"])
             seen.append(model.gates.head_input(0, hidden, inputs["attention_mask"]))
         assert torch.allclose(*seen, atol=1e-6) == same
-    model = gated_model(family)
+    model = tiny_gated_model(family)
     for one, other in zip(model.run(**batch).gates, model.run(**padded(batch, 6)).gates, strict=True):
         assert torch.equal(one.heads, other.heads)
         assert torch.equal(one.neurons, other.neurons)
@@ -112,7 +96,7 @@ def test_padding_changes_no_gate_but_with_the_published_mean(family: str) -> Non
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_at_a_time_and_stored_against_live(family: str) -> None:
-    model, batch = gated_model(family), tiny_batch(8)
+    model, batch = tiny_gated_model(family), tiny_batch(8)
     trace = torch.stack(model(**batch).exit_logits)
     policy = Entropy(0.5)
     answer = model.answer(policy, **batch)
@@ -125,7 +109,7 @@ def test_one_at_a_time_and_stored_against_live(family: str) -> None:
 
 
 def test_training_on_one_row() -> None:
-    model = gated_model().train()
+    model = tiny_gated_model().train()
     before = {name: buffer.clone() for name, buffer in model.gates.named_buffers() if "running" in name}
     model(**tiny_batch(1, labels=3)).loss.backward()
     gradients = [p.grad for n, p in model.gates.named_parameters() if n.endswith("3.weight")]
@@ -139,7 +123,7 @@ def test_modes_in_training() -> None:
     """`sample` draws and gathers statistics, `decide` does neither."""
     batch = tiny_batch(8)
     for mode, moves in (("sample", True), ("decide", False)):
-        model = without_dropout(gated_model())
+        model = without_dropout(tiny_gated_model())
         model.gates.set_mode(mode)
         model.train()
         before = {name: buffer.clone() for name, buffer in model.gates.named_buffers()}
@@ -150,7 +134,7 @@ def test_modes_in_training() -> None:
 
 
 def test_a_mode_does_not_forget_that_the_model_trains() -> None:
-    model = gated_model().train()
+    model = tiny_gated_model().train()
     for mode in ("decide", "open", "sample"):
         model.gates.set_mode(mode)
         assert model.gates.training == (mode == "sample")
@@ -162,7 +146,7 @@ def test_a_mode_does_not_forget_that_the_model_trains() -> None:
 
 def test_where_skipping_is_left_to_masks() -> None:
     """It knows neither gradients nor autocast; and weights that were laid out anew can still be trained."""
-    model, batch = gated_model(), tiny_batch(4, labels=3)
+    model, batch = tiny_gated_model(), tiny_batch(4, labels=3)
     expected = model(**batch)
     with torch.inference_mode():
         model.skipping = Skipping(model)
@@ -173,20 +157,20 @@ def test_where_skipping_is_left_to_masks() -> None:
     model(**batch).loss.backward()
     assert model.backbone.parts(0).summed.weight.grad is not None
     model.train()(**batch).loss.backward()
-    model.eval().add_gates(SETTINGS)
+    model.eval().add_gates(GATES)
     assert model.skipping is None
 
 
 def test_what_hugging_face_code_walks_through() -> None:
     """Plain tuples: it makes new ones of the same kind from a generator."""
-    for kept in gated_model()(**tiny_batch()).gates:
+    for kept in tiny_gated_model()(**tiny_batch()).gates:
         assert type(kept) is tuple
 
 
-@pytest.mark.parametrize("settings", [SETTINGS, GateSettings(0.25, neurons="topk", block=8, width=16)], ids=str)
+@pytest.mark.parametrize("settings", [GATES, GateSettings(0.25, neurons="topk", block=8, width=16)], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_saved_and_opened(family: str, settings: GateSettings, tmp_path: Path) -> None:
-    model, batch = gated_model(family, settings), tiny_batch()
+    model, batch = tiny_gated_model(family, settings), tiny_batch()
     model.save_pretrained(tmp_path)
     expected = model(**batch)
     for again in (AutoModelForSequenceClassification.from_pretrained(tmp_path), offramp.load(tmp_path)):
@@ -198,7 +182,7 @@ def test_saved_and_opened(family: str, settings: GateSettings, tmp_path: Path) -
 
 
 def test_cut_to_fewer_layers(tmp_path: Path) -> None:
-    model, batch = gated_model(), tiny_batch()
+    model, batch = tiny_gated_model(), tiny_batch()
     model.save_pretrained(tmp_path)
     cut = offramp.load(tmp_path, layers=2)
     for one, other in zip(cut(**batch).exit_logits, model(**batch).exit_logits, strict=False):
@@ -215,7 +199,7 @@ def test_gates_in_a_configuration_that_nobody_knows(gates: dict[str, Any]) -> No
 def test_a_configuration_may_leave_out_what_is_usual() -> None:
     config = MultiExitConfig(backbone_config=BertConfig(**SHAPE, num_hidden_layers=2), gates={"sparsity": 0.4})
     config.keep(layers=1)
-    assert config.gate_settings == SETTINGS
+    assert config.gate_settings == GATES
 
 
 def model_of(config: Any) -> MultiExitModel:
@@ -232,7 +216,7 @@ def model_of(config: Any) -> MultiExitModel:
 )
 def test_backbones_that_gates_do_not_fit(config: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(OfframpError, match=message.replace("(", r"\(").replace(")", r"\)")):
-        model_of(config).add_gates(replace(SETTINGS, **settings))
+        model_of(config).add_gates(replace(GATES, **settings))
 
 
 @pytest.mark.parametrize(

@@ -9,11 +9,10 @@ from offramp.models import GateSettings
 from offramp.models.skipping import Skipping
 from offramp.recipes import Recipe
 from offramp.training import train_on_batches
-from tests.models.test_gates import gated_model
 from tests.policies.matrix import MATRIX as POLICIES
 from tests.policies.matrix import SAMPLES, Row
 from tests.recipes.matrix import MATRIX as RECIPES
-from tests.tiny import FAMILIES, tiny_batch, tiny_model
+from tests.tiny import FAMILIES, tiny_batch, tiny_gated_model, tiny_model
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
@@ -34,7 +33,7 @@ def test_answers(row: Row, family: str) -> None:
 @pytest.mark.parametrize("block", [1, 8])
 def test_gates(block: int, family: str) -> None:
     """Masked and skipped, here and there."""
-    model, batch = gated_model(family, GateSettings(0.4, block=block)), tiny_batch(SAMPLES)
+    model, batch = tiny_gated_model(family, GateSettings(0.4, block=block)), tiny_batch(SAMPLES)
     expected = model.run(**batch)
     model.cuda()
     there = {name: tensor.cuda() for name, tensor in batch.items()}

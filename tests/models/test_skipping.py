@@ -21,17 +21,11 @@ from offramp.models.gates import Gates, UnitGates
 from offramp.models.runs import runs, tiles_of
 from offramp.models.skipping import Skipping
 from offramp.models.sliced_layer import chunk_width
-from tests.tiny import FAMILIES, tiny_batch, tiny_model
+from tests.tiny import FAMILIES, tiny_batch, tiny_gated_model, tiny_model
 
 
 def gated_model(family: str, block: int = 4, mode: Any = "gumbel", seed: int = 0) -> Any:
-    """A tiny model whose gates decide differently for different inputs."""
-    torch.manual_seed(seed)
-    model = tiny_model(family, layers=2)
-    model.add_gates(GateSettings(0.4, heads=mode, neurons=mode, block=block))
-    assert model.gates is not None
-    model.gates.draw(1.0)
-    return model
+    return tiny_gated_model(family, GateSettings(0.4, heads=mode, neurons=mode, block=block), seed, layers=2)
 
 
 def lean(gates: Gates, logit: float) -> None:

@@ -18,9 +18,9 @@ from offramp.policies import Fixed, Policy
 from offramp.prediction import Prediction, Predictor, predict
 from offramp.prediction.predictor import Text
 from tests.generated import FILLER, WORDS, reviews
-from tests.models.test_gates import gated_model
 from tests.policies.matrix import MATRIX, SAMPLES, Row
 from tests.prediction.models import model_folder, write
+from tests.tiny import tiny_gated_model
 
 LABELS = ("bad", "good", "so-so")
 ROWS = {name: row for name, row in MATRIX.items() if row.task != "span"}
@@ -191,7 +191,7 @@ def test_wrong_arguments(models: dict[str, MultiExitModel], folder: Path) -> Non
 
 def test_gates_skip_and_answer_as_under_masks(tmp_path: Path) -> None:
     """On a CPU what gates switch off is not computed; labels, exits and scores stay."""
-    model = gated_model(layers=5, num_labels=3)
+    model = tiny_gated_model(layers=5, num_labels=3)
     model.config.id2label = dict(enumerate(LABELS))
     texts = [text for text, _ in reviews(40)]
     predictor = Predictor(

@@ -191,10 +191,10 @@ def train(
     process.destroy_process_group()  # or the first process to end takes the others with it
     if shown:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"{out}: trained.{gates_of(out)} Next: offramp evaluate {out}")
+        console.print(f"{out}: trained.{_reached(out)} Next: offramp evaluate {out}")
 
 
-def gates_of(out: Path) -> str:
+def _reached(out: Path) -> str:
     """How near the gates came to their target."""
     record = read_json(out / RECORD)
     flops = (record.get("dev") or {}).get("flops")

@@ -128,3 +128,9 @@ def ebert_flops_to(
     neurons = gates.neurons[:layer].sum(0) / shape.intermediate
     kept = gates.heads[:layer].sum(0) * one.head(lengths) + neurons * one.ffn(lengths)
     return np.asarray(kept + gates.predictors[:layer].sum(), dtype=np.float64)
+
+
+def share_kept(shape: ModelShape, lengths: NDArray[np.int64], gates: GateCounts) -> float:
+    """What gates and their predictors take at full depth, over all inputs, of what every head and neuron would."""
+    kept, every = ebert_flops_to(shape, lengths, shape.depth, gates), ebert_flops_to(shape, lengths, shape.depth)
+    return float(kept.sum() / every.sum())

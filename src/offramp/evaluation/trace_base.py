@@ -19,7 +19,7 @@ from torch import Tensor
 from offramp.errors import OfframpError, one_line
 from offramp.evaluation.cost import cost_ratio, exit_counts, speed_up
 from offramp.evaluation.elue import ReferenceCurve, elue_score
-from offramp.evaluation.flops import GateCounts, ModelShape, ebert_flops_to, elue_macs_to, elue_mflops
+from offramp.evaluation.flops import GateCounts, ModelShape, ebert_flops_to, elue_macs_to, elue_mflops, share_kept
 from offramp.evaluation.results import ExitScore, GateReport, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import area, pareto
 from offramp.policies import REGISTRY, Policy, policy_from_text
@@ -139,7 +139,7 @@ class TraceBase(ABC):
         return GateReport(
             original_gflops=original / 1e9,
             dynamic_gflops=dynamic / 1e9,
-            ratio=dynamic / original,
+            ratio=share_kept(self.shape, self.lengths, self.gates),
             heads=[float(kept) / self.shape.heads for kept in self.gates.heads.mean(1)],
             neurons=[float(kept) / self.shape.intermediate for kept in self.gates.neurons.mean(1)],
             head_rates=as_lists(self.head_rates),

@@ -12,7 +12,7 @@ from accelerate.utils import set_seed
 from numpy.typing import NDArray
 
 from offramp.errors import OfframpError
-from offramp.evaluation.flops import ModelShape, ebert_flops_to
+from offramp.evaluation.flops import ModelShape, share_kept
 from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace import exit_logits
 from offramp.interop import load
@@ -106,11 +106,8 @@ class DevScores(ABC):
         gated = self.model.gates is not None and not self.model.gates.are_open
         counts = GateCounting(self.model, len(rows)) if gated else None
         logits = exit_logits(self.model, rows, encoder, gates=counts)
-        self.flops = None
-        if counts is not None:
-            shape, lengths = ModelShape.of(self.model), np.array([len(row) for row in rows])
-            kept = ebert_flops_to(shape, lengths, shape.depth, counts.counts())
-            self.flops = float(kept.sum() / ebert_flops_to(shape, lengths, shape.depth).sum())
+        lengths = np.array([len(row) for row in rows])
+        self.flops = None if counts is None else share_kept(ModelShape.of(self.model), lengths, counts.counts())
         return logits
 
 
