@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -158,23 +159,28 @@ def test_a_pipe_of_pairs(run: Run, models: dict[str, Path], monkeypatch: pytest.
     assert same(lines(done), answers(models["pairs"], [("a good film", "it is bad")], "fixed(5)"))
 
 
-def test_a_pipe_is_answered_batch_by_batch(
+def test_a_pipe_is_answered_line_by_line(
     run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Whoever feeds the pipe sees the answers to a batch before giving the next."""
-    seen = []
+    """Whoever feeds the pipe sees the answer to a line before giving the next."""
+    given, seen = 0, 0
 
     class Slow(io.RawIOBase):
         def readable(self) -> bool:
             return True
 
         def readline(self, size: int | None = -1) -> bytes:
-            seen.append(len(capsys.readouterr().out.splitlines()))
-            return b"a film\n" if len(seen) <= 6 else b""
+            nonlocal given, seen
+            late = time.monotonic() + 30
+            while seen < given and time.monotonic() < late:
+                seen += len(capsys.readouterr().out.splitlines())
+                time.sleep(0.01)
+            given += 1
+            return b"a film\n" if given <= 6 else b""
 
     monkeypatch.setattr("sys.stdin", type("Stdin", (), {"buffer": Slow()}))
-    run("predict", models["single"], "-", "--batch-size", "2")
-    assert seen == [0, 0, 2, 0, 2, 0, 2]
+    run("predict", models["single"], "-")
+    assert seen == 6
 
 
 def test_an_empty_pipe(run: Run, models: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:

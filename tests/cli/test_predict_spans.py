@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from offramp.engine.host_runner import HostRunner
 from offramp.prediction import SpanPredictor, predict
 from offramp.tasks.squad import read_squad
 from tests.command_line import Result
@@ -117,7 +118,7 @@ def test_stopped(run: Run, models: dict[str, Path], tmp_path: Path, monkeypatch:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(SpanPredictor, "_leave", interrupted)
+    monkeypatch.setattr(HostRunner, "submit", interrupted)
     data, out = squad_file(tmp_path / "dev.json"), tmp_path / "out"
     stopped = run("predict", models["span"], "--data", data, "--out", out)
     assert stopped.status == 130

@@ -9,11 +9,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from offramp.models import MultiExitModel
+from offramp.engine.host_runner import HostRunner
+from offramp.engine.runner import Finished, Packed
 from offramp.tasks.tables import read_table
 from tests.cli.test_predict import POLICY, TEXTS, Run, answers, lines, models, rows, same
 
@@ -54,24 +54,27 @@ def test_ctrl_c(run: Run, models: dict[str, Path], rows: Path, format: str, monk
     if format == "parquet":
         pytest.importorskip("pyarrow")
     out = rows.with_name(f"answers.{format}") if format else None
-    answer, calls = MultiExitModel.answer, []
+    submit, calls = HostRunner.submit, []
 
-    def stopping(self: MultiExitModel, *arguments: Any, **named: Any) -> Any:
-        calls.append(1)
-        if len(calls) == 70:
+    def stopping(self: HostRunner, rows: Packed) -> list[Finished]:
+        calls.extend(rows.tickets)
+        if len(calls) > 270:
             raise KeyboardInterrupt
-        return answer(self, *arguments, **named)
+        return submit(self, rows)
 
     options = ["--out", out] if out else []
     with monkeypatch.context() as patch:
-        patch.setattr(MultiExitModel, "answer", stopping)
-        stopped = run("predict", models["single"], rows, *options, "--policy", POLICY, "--batch-size", 4)
+        patch.setattr(HostRunner, "submit", stopping)
+        stopped = run("predict", models["single"], rows, *options, "--policy", POLICY, "--batch-size", 2)
     assert stopped.status == 130
     where = f"{out} holds their answers" if out else "their answers were written"
-    assert stopped.err == f"stopped after 256 rows: {where}, whole lines only\n"
+    told = re.fullmatch(rf"stopped after (\d+) rows: {re.escape(where)}, whole lines only\n", stopped.err)
+    assert told, stopped.err
+    written = int(told[1])
+    assert 0 < written <= 270
     found = [record.values for record in read_table(out)] if out else lines(stopped)
     typed = [{**row, "score": float(row["score"]), "exit_layer": int(row["exit_layer"])} for row in found]
-    assert same(typed, answers(models["single"], TEXTS[:256]))
+    assert same(typed, answers(models["single"], TEXTS[:written]))
 
 
 def test_a_ctrl_c_that_python_drops(
@@ -83,19 +86,20 @@ def test_a_ctrl_c_that_python_drops(
         def __del__(self) -> None:
             signal.raise_signal(signal.SIGINT)
 
-    answer, calls = MultiExitModel.answer, []
+    submit, calls = HostRunner.submit, []
 
-    def dropping(self: MultiExitModel, *arguments: Any, **named: Any) -> Any:
+    def dropping(self: HostRunner, rows: Packed) -> list[Finished]:
         calls.append(1)
         if len(calls) == 2:
             Dying()
-        return answer(self, *arguments, **named)
+        return submit(self, rows)
 
-    monkeypatch.setattr(MultiExitModel, "answer", dropping)
+    monkeypatch.setattr(HostRunner, "submit", dropping)
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)
-    stopped = run("predict", models["single"], rows, "--out", tmp_path / "a.jsonl", "--batch-size", 4)
-    assert (stopped.status, len(calls)) == (130, 32)
-    assert stopped.err.startswith("stopped after 128 rows")
+    stopped = run("predict", models["single"], rows, "--out", tmp_path / "a.jsonl", "--batch-size", 2)
+    assert stopped.status == 130
+    assert len(calls) < len(TEXTS) // 2, "it went on to the end"
+    assert stopped.err.startswith("stopped after ")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 

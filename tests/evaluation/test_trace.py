@@ -57,13 +57,15 @@ def test_progress_and_precision() -> None:
     told: list[tuple[int, int]] = []
     model, rows = tiny_model(), random_rows(10)
     trace = trace_of(model, rows, batch_size=4, precision="bf16", on_rows=lambda *seen: told.append(seen))
-    assert told == [(4, 10), (8, 10), (10, 10)]
+    assert told == [(10, 10)]
+    trace_of(model, random_rows(100), on_rows=lambda *seen: told.append(seen))
+    assert told[1:] == [(64, 100), (100, 100)]
     assert trace.precision == "bf16"
     exact = trace_of(model, rows)
     assert exact.precision == "float32"
     difference = np.abs(trace.logits - exact.logits).max()
     assert 0 < difference < 0.5
-    with pytest.raises(OfframpError, match="precision 'int4': use one of bf16, fp16"):
+    with pytest.raises(OfframpError, match="precision 'int4': use auto, fp32, bf16, fp16, int8"):
         trace_of(model, rows, precision="int4")
 
 

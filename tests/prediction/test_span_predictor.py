@@ -64,7 +64,7 @@ def test_predictions_are_the_answers_one_at_a_time(model: MultiExitModel, row: R
         batch_size=data.draw(st.integers(1, 5)),
         null_threshold=0.0 if may_be_empty else None,
     )
-    predictor.read_ahead = data.draw(st.integers(1, 3))
+    predictor.at_a_time = data.draw(st.integers(1, 3))
     asked = [Question(str(number), *pair, (), (), False) for number, pair in enumerate(pairs)]
     answers, layers = one_at_a_time(model, row.policy, Questions(asked, may_be_empty, "", labelled=False))
     found = list(predictor.stream(pairs))
@@ -107,9 +107,11 @@ def test_reading_ahead_is_bounded(model: MultiExitModel) -> None:
             yield "the film", "a good film"
 
     predictor = SpanPredictor(model, batch_size=2)
-    predictor.read_ahead = 3
-    next(predictor.stream(pairs()))
-    assert len(read) == 6
+    predictor.at_a_time, predictor.engine.window = 2, 4
+    answers = predictor.stream(pairs())
+    next(answers)
+    assert len(read) <= 30  # computed, waiting, being encoded, and just read
+    assert len(list(answers)) == 49
 
 
 def test_wrong_arguments(model: MultiExitModel, tmp_path: Path) -> None:
@@ -121,5 +123,5 @@ def test_wrong_arguments(model: MultiExitModel, tmp_path: Path) -> None:
         SpanPredictor(model, n_best=0)
     with pytest.raises(OfframpError, match="window makes no sense for span"):
         SpanPredictor(model, "window(2)")
-    with pytest.raises(OfframpError, match="answers with labels or numbers: use Predictor"):
+    with pytest.raises(OfframpError, match="answers with labels or numbers: use Engine"):
         SpanPredictor(model_folder(tmp_path / "labels"))

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offramp.cli.app import app
+from offramp.cli.engine_options import Backend, BatchSize, Device, Threads
 from offramp.cli.task_options import (
     Data,
     DataDir,
@@ -91,9 +92,13 @@ def evaluate_command(
     max_length: Annotated[
         int | None, typer.Option(help="Cut texts (or windows on them) to so many tokens; default: as trained.")
     ] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
-    precision: Annotated[str | None, typer.Option(help="bf16 or fp16 instead of the weights' own.")] = None,
+    batch_size: BatchSize = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="bf16, fp16 (GPU) or int8 (CPU) instead of the weights' own.")
+    ] = None,
+    backend: Backend = "auto",
+    threads: Threads = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows, or questions.")] = None,
     legacy_npy: Annotated[Path | None, typer.Option(help="Also write DeeBERT's .npy files to this folder.")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="No plots and no report.html.")] = False,
@@ -124,7 +129,8 @@ def evaluate_command(
         if asked is not None:  # whatever is wrong with the wishes is said before the model runs
             asked.check(opened.objective.name, opened.exits.layers)
         curve = reference_curve(chosen.name, reference)
-        settings = {"max_length": max_length, "batch_size": batch_size, "precision": precision, "limit": limit}
+        settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "precision": precision}
+        settings |= {"limit": limit, "backend": backend, "threads": threads}
         folders = _folders(home, chosen, splits, out, data)
         traces = {
             folder: _trace(opened, chosen, one, folder, fresh, device=device, **settings)

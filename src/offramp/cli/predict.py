@@ -10,11 +10,13 @@ from typing import Annotated, Any
 import typer
 
 from offramp.cli.app import app
+from offramp.cli.engine_options import Backend, BatchSize, Device, Precision, Threads
 from offramp.cli.predict_progress import rows_progress
 from offramp.cli.predict_spans import MaxAnswerTokens, NBest, NullThreshold, predict_spans
 from offramp.cli.refusal import refuse
 from offramp.cli.task_options import DataDir, PairColumn, TaskName, task_from_options
 from offramp.cli.task_options import TextColumn as TextOption
+from offramp.engine import Engine, Prediction, Text
 from offramp.errors import Interrupted, OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
@@ -32,7 +34,6 @@ from offramp.prediction.inputs import (
     takes_pairs,
     text_item,
 )
-from offramp.prediction.predictor import Prediction, Predictor, Text
 from offramp.prediction.span_predictor import SpanPredictor
 from offramp.tasks.benchmarks import find_benchmark
 from offramp.tasks.labels import label_names
@@ -100,8 +101,11 @@ def predict(
     n_best: NBest = None,
     max_answer_tokens: MaxAnswerTokens = None,
     max_length: Annotated[int | None, typer.Option(help="Cut texts to so many tokens; default: as trained.")] = None,
-    batch_size: Annotated[int, typer.Option(min=1, help="Texts at a time.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")] = "auto",
+    batch_size: BatchSize = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    backend: Backend = "auto",
+    threads: Threads = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
 ) -> None:
     """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size.
@@ -111,6 +115,7 @@ def predict(
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
+    settings |= {"precision": precision, "backend": backend, "threads": threads}
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}
     if opened.objective.name == "span":
         of_labels = {"text": text, "text_pair": text_pair, "keep": keep, "format": format, "task": task, "split": split}
@@ -124,29 +129,26 @@ def predict(
         return
     refuse("is for models that answer questions with spans, and this one answers texts with labels", data=data, **spans)
     chosen = task_from_options(task, data_dir)
-    predictors = [
-        Predictor(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings)
-        for one in policies
+    engines = [
+        Engine(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings) for one in policies
     ]
     columns = {"text": text, "text_pair": text_pair, "keep": keep}
     if submission is not None:
         if chosen is None or input is not None:
             raise OfframpError("upload files are of a task's test rows: give --task and --data-dir, and no input")
         refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format)
-        _submit(predictors, chosen, split, submission, original_names)
+        _submit(engines, chosen, split, submission, original_names)
         return
     if chosen is not None or split is not None or original_names:
         raise OfframpError("--task, --split and --original-names are for upload files: give --submission FOLDER, too")
     if input is None:
         raise OfframpError("nothing to answer: give a file, a text, or - for standard input")
-    if len(predictors) > 1:
+    if len(engines) > 1:
         raise OfframpError("one policy at a time: several are for ELUE's upload files")
     beside, items = _input(opened, input, format, pair, **columns)
     if out is not None and out.exists() and Path(input).exists() and out.samefile(input):
         raise OfframpError(f"{out} is the input: name another file for the answers")
-    if input == "-":
-        predictors[0].read_ahead = 1  # whoever pipes may wait for answers
-    _answer_all(predictors[0], items, open_writer(out, (*beside, *ANSWER), overwrite), out)
+    _answer_all(engines[0], items, open_writer(out, (*beside, *ANSWER), overwrite), out)
 
 
 def _input(
@@ -173,10 +175,11 @@ def _input(
     return beside, table_items(open_table(input, format), model, text, text_pair, names)
 
 
-def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
+def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
+    failed: list[str] = []
 
     def texts() -> Iterator[Text]:
         for item, kept in items:
@@ -185,8 +188,10 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
 
     try:
         with heeding_ctrl_c() as check, rows_progress() as count:
-            for prediction in predictor.stream(texts()):
+            for prediction in engine.stream(texts()):
                 rows.append({**beside.popleft(), **_columns(prediction)})
+                if prediction.error is not None:
+                    failed.append(f"row {writer.written + len(rows)}: {prediction.error}")
                 if len(rows) >= ROWS_AT_A_TIME or not beside:
                     writer.write(rows)
                     rows = []
@@ -205,7 +210,9 @@ def _answer_all(predictor: Predictor, items: Iterator[Item], writer: Writer, out
     finally:
         writer.close()
     if out is not None:
-        typer.echo(f"{out}: {writer.written:,} answers under {predictor.policy}", err=True)
+        typer.echo(f"{out}: {writer.written:,} answers under {engine.policy}", err=True)
+    if failed:
+        raise OfframpError(f"{len(failed):,} of {writer.written:,} rows have no answer; the first is {failed[0]}")
 
 
 def _columns(prediction: Prediction) -> dict[str, object]:
@@ -213,35 +220,41 @@ def _columns(prediction: Prediction) -> dict[str, object]:
     return {"label": prediction.label, "score": score, "exit_layer": prediction.exit_layer}
 
 
-def _submit(predictors: list[Predictor], task: Task, split: str | None, folder: Path, original_names: bool) -> None:
+def _answered(prediction: Prediction) -> tuple[str | float, int]:
+    if prediction.label is None or prediction.exit_layer is None:
+        raise OfframpError(f"a test row has no answer: {prediction.error}")
+    return prediction.label, prediction.exit_layer
+
+
+def _submit(engines: list[Engine], task: Task, split: str | None, folder: Path, original_names: bool) -> None:
     """One set of files for each policy and test split."""
     splits = [split] if split else [name for name in task.splits if name.startswith("test")]
     if not splits:
         raise OfframpError(f"{task.name} has no test split here: it has {', '.join(task.splits)}")
-    if len(predictors) > 1 and task.name.startswith("glue/"):
+    if len(engines) > 1 and task.name.startswith("glue/"):
         raise OfframpError("a GLUE upload is of one policy: give one")
-    wants_pairs = takes_pairs(predictors[0].model)
+    wants_pairs = takes_pairs(engines[0].model)
     if wants_pairs is not None and wants_pairs != task.pair:
         kinds = ("pairs of texts", "single texts") if wants_pairs else ("single texts", "pairs of texts")
         raise OfframpError(f"the model was trained on {kinds[0]}, and {task.name} is of {kinds[1]}: give its own model")
     for name in splits:
-        _refuse_same_names(predictors, task, name, original_names)
+        _refuse_same_names(engines, task, name, original_names)
         examples = task.split(name)
         texts: list[Text] = (
             list(zip(examples.texts, examples.pairs, strict=True)) if examples.pairs else list(examples.texts)
         )
-        for predictor in predictors:
-            answers = ((prediction.label, prediction.exit_layer) for prediction in predictor.stream(texts))
+        for engine in engines:
+            answers = (_answered(prediction) for prediction in engine.stream(texts))
             files = write_submission(
-                folder, task.name, name, answers, operating_point=str(predictor.policy), original_names=original_names
+                folder, task.name, name, answers, operating_point=str(engine.policy), original_names=original_names
             )
-            typer.echo(f"{', '.join(map(str, files))}: {len(texts):,} answers under {predictor.policy}", err=True)
+            typer.echo(f"{', '.join(map(str, files))}: {len(texts):,} answers under {engine.policy}", err=True)
 
 
-def _refuse_same_names(predictors: list[Predictor], task: Task, split: str, original_names: bool) -> None:
+def _refuse_same_names(engines: list[Engine], task: Task, split: str, original_names: bool) -> None:
     """Policies that differ in a sign only would write to one file."""
     bench = find_benchmark(task.name)
-    names = [submission_names(bench, split, str(one.policy), original_names)[0] for one in predictors]
+    names = [submission_names(bench, split, str(one.policy), original_names)[0] for one in engines]
     twice = [name for name in names if names.count(name) > 1]
     if twice:
         raise OfframpError(f"two policies would write {twice[0]}: give them one after another, to two folders")

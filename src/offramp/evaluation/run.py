@@ -35,9 +35,11 @@ def evaluate(
     out: str | Path | None = None,
     fresh: bool = False,
     max_length: int | None = None,
-    batch_size: int = 32,
+    batch_size: int | None = None,
     device: str = "auto",
     precision: str | None = None,
+    backend: str = "auto",
+    threads: int | None = None,
     limit: int | None = None,
     on_rows: OnRows | None = None,
 ) -> TraceBase:
@@ -51,7 +53,8 @@ def evaluate(
         fresh: run the model even if a trace of the same weights on the same rows is there.
         max_length: tokens a text is cut to, or a window on a text has where answers are spans; default: as in training.
         device: `auto` is the GPU if there is one.
-        precision: `bf16` or `fp16` instead of the weights' own.
+        precision: `bf16`, `fp16` or `int8` instead of the weights' own.
+        backend: as `Engine` takes it, and so `batch_size` and `threads`.
         limit: only the first so many rows, or questions.
         on_rows: told how many rows, or windows, are done, and of how many.
 
@@ -81,6 +84,8 @@ def evaluate(
         batch_size=batch_size,
         device=find_device(device),
         precision=precision,
+        backend=backend,
+        threads=threads,
         fingerprint=mark,
         recipe=recipe_name(record),
         on_rows=on_rows,

@@ -15,12 +15,13 @@ import transformers
 from numpy.typing import NDArray
 from torch import Tensor
 
+from offramp.engine import Engine
 from offramp.errors import OfframpError
 from offramp.evaluation.flops import ModelShape
 from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace_base import TraceBase
 from offramp.models import MultiExitModel
-from offramp.policies import Policy, first_exit, policy_from_text
+from offramp.policies import Fixed, Policy, first_exit, policy_from_text
 from offramp.tasks.encoding import Row, TextEncoder
 from offramp.tasks.labels import in_model_order, label_names, task_numbers
 from offramp.tasks.metrics import pearson, predictions_of, score
@@ -29,6 +30,12 @@ from offramp.tasks.task import Examples, Task
 
 PRECISIONS = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """To run a model in instead of the precision of its weights."""
+
+OWN_PRECISION = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+GATED_ROWS = 32
+"""In a batch of a model with gates."""
+ROWS_TOLD = 64
+"""Rows from one sign of progress to the next."""
 
 OnRows = Callable[[int, int], None]
 """Told how many rows are done, and of how many."""
@@ -128,9 +135,11 @@ def one_pass(
     encoder: Encoder,
     *,
     split: str = "dev",
-    batch_size: int = 32,
+    batch_size: int | None = None,
     device: str | torch.device | None = None,
     precision: str | None = None,
+    backend: str = "auto",
+    threads: int | None = None,
     fingerprint: str = "",
     recipe: str | None = None,
     on_rows: OnRows | None = None,
@@ -139,7 +148,14 @@ def one_pass(
     device = torch.device(device if device is not None else model.device)
     started = time.perf_counter()
     gates = GateCounting(model, len(rows)) if model.gates is not None and not model.gates.are_open else None
-    logits = exit_logits(model, rows, encoder, batch_size, device, precision, on_rows, gates)
+    if gates:
+        logits = exit_logits(model, rows, encoder, batch_size or GATED_ROWS, device, precision, on_rows, gates)
+    else:
+        own = OWN_PRECISION[model.dtype] if precision is None else precision
+        engine = Engine(
+            model, full_depth(model), str(device), own, backend, batch_size=batch_size, threads=threads, record=True
+        )
+        logits = recorded_logits(engine, rows, on_rows)
     return {
         **(gates.fields() if gates else {}),
         "logits": logits,
@@ -154,13 +170,31 @@ def one_pass(
         "data": examples.digest(),
         "recipe": recipe,
         "max_length": encoder.max_length,
-        "batch_size": batch_size,
+        "batch_size": batch_size or 0,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
         "precision": precision or str(model.dtype).removeprefix("torch."),
         "seconds": round(time.perf_counter() - started, 3),
         "fingerprint": fingerprint,
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},
     }
+
+
+def recorded_logits(engine: Engine, rows: Sequence[Row], on_rows: OnRows | None) -> NDArray[np.float32]:
+    """Every exit's logits of rows in their order, by the engine: shaped as those of `exit_logits`."""
+    said = []
+    for done, answer in enumerate(engine.answer_rows(rows), 1):
+        if answer.logits is None:
+            raise OfframpError(f"row {done}: {answer.error}")
+        said.append(answer.logits)
+        if on_rows and (done % ROWS_TOLD == 0 or done == len(rows)):
+            on_rows(done, len(rows))
+    if not said:
+        return np.empty((len(engine.model.exits), 0, engine.model.outputs), np.float32)
+    return np.concatenate(said, 1) if engine.model.objective.name == "span" else np.stack(said, 1)
+
+
+def full_depth(model: MultiExitModel) -> Policy:
+    return Fixed(model.exits.layers[-1])
 
 
 @torch.no_grad()

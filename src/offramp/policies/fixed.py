@@ -26,8 +26,9 @@ class Fixed(Policy):
             raise OfframpError(f"fixed({self.layer}): no exit there; the exits are after layers {list(exit_layers)}")
 
     def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
-        """Of two exits after one layer, the second: full depth is the last exit, not DeeBERT's untrained highway."""
-        return exit == len(exit_layers) - 1 or exit_layers[exit + 1] != exit_layers[exit]
+        """Its own alone. Of two after one layer, the second: full depth is not DeeBERT's untrained highway."""
+        last = exit == len(exit_layers) - 1
+        return last or (exit_layers[exit] == self.layer and exit_layers[exit + 1] != self.layer)
 
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         return torch.full((len(logits),), layer >= self.layer, device=logits.device), None
@@ -45,12 +46,17 @@ class Scripted(Policy):
 
     layers: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_script", torch.tensor(self.layers))  # made once: it may be long
+
     def start(self, samples: Tensor) -> State:
         if len(samples) and int(samples.max()) >= len(self.layers):
             raise OfframpError(
                 f"the script has {len(self.layers)} samples, but sample {int(samples.max())} was asked for"
             )
-        return torch.tensor(self.layers, device=samples.device)[samples]
+        script: Tensor = self._script  # type: ignore[attr-defined]
+        return script.to(samples.device)[samples]
 
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
         return state <= layer, state

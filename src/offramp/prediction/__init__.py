@@ -1,7 +1,6 @@
 """Answers for texts: a list of them, or a file of any size."""
 
-from offramp.prediction.predictor import Prediction, Predictor
 from offramp.prediction.run import predict
 from offramp.prediction.span_predictor import SpanPrediction, SpanPredictor
 
-__all__ = ["Prediction", "Predictor", "SpanPrediction", "SpanPredictor", "predict"]
+__all__ = ["SpanPrediction", "SpanPredictor", "predict"]

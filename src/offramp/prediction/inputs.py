@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from offramp.engine import Text
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
-from offramp.prediction.predictor import Text
 from offramp.tasks.benchmarks import find_benchmark
 from offramp.tasks.column_names import find_columns
 from offramp.tasks.files import Lines

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from offramp.engine import Engine, Prediction, Text
 from offramp.errors import OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import Policy
-from offramp.prediction.predictor import Prediction, Predictor, Text
 from offramp.prediction.span_predictor import SpanPrediction, SpanPredictor
 
 
@@ -22,10 +22,10 @@ def predict(
 ) -> list[Prediction] | list[SpanPrediction]:
     """Answer texts (or pairs of texts) under a policy; where the model answers with spans, pairs (question, context).
 
-    Options are those of `Predictor` and `SpanPredictor`.
+    Options are those of `Engine` and `SpanPredictor`.
 
     >>> offramp.predict("runs/sst2", ["a fine film"], "entropy(0.1)")
-    [Prediction(label='1', score=0.98, exit_layer=3)]
+    [Prediction(label='1', score=0.98, exit_layer=3, scores=(0.02, 0.98), error=None)]
     >>> offramp.predict("runs/squad", [("Who sat?", "The cat sat on the mat.")], "confidence(0.6)")[0].text
     'The cat'
     """
@@ -34,4 +34,6 @@ def predict(
     opened = model if isinstance(model, MultiExitModel) else load(model)
     if opened.objective.name == "span":
         return list(SpanPredictor(opened, policy, **options).stream(texts))  # type: ignore[arg-type]
-    return list(Predictor(opened, policy, **options).stream(texts))
+    if len({isinstance(text, str) for text in texts}) > 1:
+        raise OfframpError("expected texts, or pairs of texts as tuples, and not some of each")
+    return Engine(opened, policy, **options)(texts)

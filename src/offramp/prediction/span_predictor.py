@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
+from offramp.engine import Engine, RowAnswer
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.policies import Policy
-from offramp.prediction.under_policy import UnderPolicy
+from offramp.tasks.encoding import Row
 from offramp.tasks.squad import Answer, Question, Questions, Window, find_answers, window_encoder
 from offramp.tasks.squad.answers import ANSWER_TOKENS, N_BEST
+
+QUESTIONS = 64
+"""Read, and cut into windows, at a time."""
 
 
 class SpanPrediction(NamedTuple):
@@ -35,15 +38,14 @@ class SpanPrediction(NamedTuple):
         return sum(self.exit_layers) / len(self.exit_layers)
 
 
-class SpanPredictor(UnderPolicy):
+class SpanPredictor:
     """A model that answers questions with spans, under a policy; each window on a context leaves by itself.
 
     Args:
         model: a model, or the folder of one.
         policy: when to leave; default: the one in the model's folder or, where there is none, full depth.
         max_length: tokens in a window; default: as in training.
-        batch_size: windows computed together.
-        device: `auto` is the GPU where there is one.
+        device, precision, backend, batch_size, threads: as `Engine` takes them; a batch is of windows.
         n_best: candidates kept for each question.
         max_answer_tokens: longer spans are no answers.
         null_threshold: answer with nothing where that scores so much more than the best span; default: 0 for questions
@@ -56,16 +58,16 @@ class SpanPredictor(UnderPolicy):
         policy: Policy | str | None = None,
         *,
         max_length: int | None = None,
-        batch_size: int = 32,
-        device: str = "auto",
         n_best: int = N_BEST,
         max_answer_tokens: int = ANSWER_TOKENS,
         null_threshold: float | None = None,
         tokenizer: Any = None,
+        **options: Any,
     ) -> None:
-        super().__init__(model, policy, batch_size, device)
+        self.engine = Engine(model, policy, **options)
+        self.model, self.policy = self.engine.model, self.engine.policy
         if self.model.objective.name != "span":
-            raise OfframpError("this model answers with labels or numbers: use Predictor, or offramp.predict")
+            raise OfframpError("this model answers with labels or numbers: use Engine, or offramp.predict")
         for name, value in (("n_best", n_best), ("max_answer_tokens", max_answer_tokens)):
             if value < 1:
                 raise OfframpError(f"{name} must be 1 or more, not {value}")
@@ -73,6 +75,7 @@ class SpanPredictor(UnderPolicy):
         self.n_best = n_best
         self.max_answer_tokens = max_answer_tokens
         self.null_threshold = null_threshold
+        self.at_a_time = QUESTIONS
 
     def stream(self, pairs: Iterable[tuple[str, str]]) -> Iterator[SpanPrediction]:
         """Answers to (question, context), in their order; reads ahead a little, and holds no more than that."""
@@ -88,36 +91,57 @@ class SpanPredictor(UnderPolicy):
         return questions.version2 or self.null_threshold is not None
 
     def _stream(self, questions: Iterator[Question], may_be_empty: bool) -> Iterator[SpanPrediction]:
-        first = 0
-        for read in self.in_parts(questions):
-            asked = Questions(read, version2=may_be_empty, source="", labelled=False)
-            windows = self.encoder(asked)
-            logits, layers = self._leave(windows, first)
-            answers = find_answers(
-                asked,
-                windows,
-                logits,
-                n_best=self.n_best,
-                max_answer_tokens=self.max_answer_tokens,
-                null_threshold=self.null_threshold or 0.0,
-            )
-            layers_of: list[list[int]] = [[] for _ in read]
-            for window, layer in zip(windows, layers, strict=True):
-                layers_of[window.question].append(layer)
-            for answer, of_windows in zip(answers, layers_of, strict=True):
-                yield SpanPrediction(answer.text, _probability(answer), tuple(of_windows), answer)
-            first += len(windows)
+        parts: deque[tuple[Questions, list[Window]]] = deque()  # what was read, and is not answered yet
 
-    def _leave(self, windows: Sequence[Window], first: int) -> tuple[list[NDArray[np.float32]], list[int]]:
-        """The logits (T, 2) that each window leaves with, and its layer."""
-        rows = [window.row for window in windows]
-        logits: dict[int, NDArray[np.float32]] = {}
-        layers: dict[int, int] = {}
-        for picked, answer in self.in_batches(rows, self.encoder.pad, first):
-            said = answer.logits.float().cpu().numpy()
-            logits |= {row: said[place, : len(rows[row])] for place, row in enumerate(picked)}
-            layers |= dict(zip(picked, answer.exit_layer.tolist(), strict=True))
-        return [logits[row] for row in range(len(rows))], [layers[row] for row in range(len(rows))]
+        def rows() -> Iterator[Row]:
+            for read in in_parts(questions, self.at_a_time):
+                asked = Questions(read, version2=may_be_empty, source="", labelled=False)
+                parts.append((asked, self.encoder(asked)))
+                yield from [window.row for window in parts[-1][1]]
+
+        answers = self.engine.answer_rows(rows())
+        for first in answers:
+            asked, windows = parts.popleft()
+            yield from self._predictions(asked, windows, [first, *islice(answers, len(windows) - 1)])
+
+    def _predictions(
+        self, asked: Questions, windows: Sequence[Window], left: Sequence[RowAnswer]
+    ) -> Iterator[SpanPrediction]:
+        """Answers to questions, from what each window on their contexts left with."""
+        layers_of: list[list[int]] = [[] for _ in asked.questions]
+        logits = []
+        for window, answer in zip(windows, left, strict=True):
+            if answer.logits is None or answer.exit_layer is None:
+                raise OfframpError(f"question {asked.questions[window.question].id}: {answer.error}")
+            logits.append(answer.logits)
+            layers_of[window.question].append(answer.exit_layer)
+        found = find_answers(
+            asked,
+            windows,
+            logits,
+            n_best=self.n_best,
+            max_answer_tokens=self.max_answer_tokens,
+            null_threshold=self.null_threshold or 0.0,
+        )
+        for one, layers in zip(found, layers_of, strict=True):
+            yield SpanPrediction(one.text, _probability(one), tuple(layers), one)
+
+
+def in_parts(items: Iterator[Question], most: int) -> Iterator[list[Question]]:
+    """So many questions at a time, until there are none. An error comes after the questions before it."""
+    read: list[Question] = []
+    try:
+        for item in items:
+            read.append(item)
+            if len(read) == most:
+                yield read
+                read = []
+    except OfframpError:
+        if read:
+            yield read
+        raise
+    if read:
+        yield read
 
 
 def _question(number: int, pair: Any) -> Question:

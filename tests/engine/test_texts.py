@@ -1,4 +1,4 @@
-"""Answers are those of `model.answer`, one at a time, in the order of the texts; and reading ahead is bounded."""
+"""Texts in, answers out: those of `model.answer`, one at a time, in the order of the texts, whatever is among them."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import offramp
 from offramp import OfframpError
+from offramp.engine import Engine, Prediction, Text
 from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy
-from offramp.prediction import Prediction, Predictor, predict
-from offramp.prediction.predictor import Text
+from offramp.prediction import predict
 from tests.generated import FILLER, WORDS, reviews
 from tests.policies.matrix import MATRIX, SAMPLES, Row
 from tests.prediction.models import model_folder, write
@@ -42,7 +42,7 @@ def folder(tmp_path: Path) -> Path:
 
 def one_at_a_time(model: MultiExitModel, policy: Policy, texts: list[Text]) -> list[tuple[str | float, int]]:
     """What the model answers each text alone: its label or number, and the layer."""
-    encoder, found = Predictor(model).encoder, []
+    encoder, found = Engine(model).encoder, []
     for number, text in enumerate(texts):
         [row] = encoder([text]) if isinstance(text, str) else encoder([text[0]], [text[1]])
         answer = model.answer(policy, **encoder.pad([row]), samples=torch.tensor([number]))
@@ -70,9 +70,9 @@ def test_predictions_are_the_answers_one_at_a_time(
     if data.draw(st.booleans()):
         texts = [(text, "the plot") if isinstance(text, str) else text for text in texts]
     model = models[row.task]
-    predictor = Predictor(model, row.policy, batch_size=data.draw(st.integers(1, 5)))
-    predictor.read_ahead = data.draw(st.integers(1, 3))
-    check(list(predictor.stream(texts)), one_at_a_time(model, row.policy, texts))
+    engine = Engine(model, row.policy, batch_size=data.draw(st.integers(1, 5)))
+    engine.window = data.draw(st.integers(1, 12))
+    check(list(engine.stream(texts)), one_at_a_time(model, row.policy, texts))
 
 
 def test_many_texts_in_many_windows(models: dict[str, MultiExitModel]) -> None:
@@ -80,14 +80,14 @@ def test_many_texts_in_many_windows(models: dict[str, MultiExitModel]) -> None:
     policy = MATRIX["entropy"].policy
     expected = one_at_a_time(models["classification"], policy, texts)
     assert len({layer for _, layer in expected}) > 2
-    predictor = Predictor(models["classification"], policy, batch_size=4)
-    predictor.read_ahead = 5
-    check(list(predictor.stream(texts)), expected)
+    engine = Engine(models["classification"], policy, batch_size=4)
+    engine.window = 20
+    check(list(engine.stream(texts)), expected)
 
 
 def test_the_score_is_the_labels_probability(models: dict[str, MultiExitModel]) -> None:
     model = models["classification"]
-    encoder = Predictor(model).encoder
+    encoder = Engine(model).encoder
     with torch.no_grad():
         logits = model(**encoder.pad(encoder(["a good film"]))).exit_logits[1]
     [answer] = predict(model, ["a good film"], "fixed(2)")
@@ -104,13 +104,13 @@ def test_reads_ahead_a_little_and_no_more(models: dict[str, MultiExitModel]) -> 
             read += 1
             yield "a film"
 
-    predictor = Predictor(models["classification"], batch_size=4)
-    predictor.read_ahead = 3
-    answers = predictor.stream(texts())
+    engine = Engine(models["classification"], batch_size=4)
+    engine.window = 12
+    answers = engine.stream(texts())
     assert read == 0
     for answered in range(1, 50):
         next(answers)
-        assert answered <= read < answered + 12
+        assert answered <= read < answered + 6 * 12  # computed, waiting, being encoded, and just read
 
 
 def test_texts_before_a_wrong_one_are_answered(models: dict[str, MultiExitModel]) -> None:
@@ -118,7 +118,7 @@ def test_texts_before_a_wrong_one_are_answered(models: dict[str, MultiExitModel]
         yield from ["a film", "the plot", "it is"]
         raise OfframpError("rows.csv:5: wrong")
 
-    answers = Predictor(models["classification"], batch_size=2).stream(texts())
+    answers = Engine(models["classification"], batch_size=2).stream(texts())
     assert len([next(answers) for _ in range(3)]) == 3
     with pytest.raises(OfframpError, match=r"rows\.csv:5: wrong"):
         next(answers)
@@ -134,7 +134,7 @@ def test_policy(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert predict(folder, ["a film"], "fixed(3)")[0].exit_layer == 3
     (folder / "policy.json").write_text(json.dumps({"policy": {"policy": "fixed", "layer": 1}, "score": 0.9}))
     assert predict(folder, ["a film"])[0].exit_layer == 1
-    model, tokenizer = offramp.load(folder), Predictor(folder).encoder.tokenizer
+    model, tokenizer = offramp.load(folder), Engine(folder).encoder.tokenizer
     model.name_or_path = ""
     monkeypatch.chdir(folder)  # a policy that happens to lie here is nobody's
     assert predict(model, ["a film"], tokenizer=tokenizer)[0].exit_layer == 5
@@ -155,7 +155,7 @@ def test_policy(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_damaged_policy(folder: Path, damaged: str, message: str) -> None:
     (folder / "policy.json").write_text(damaged)
     with pytest.raises(OfframpError, match=message):
-        Predictor(folder)
+        Engine(folder)
 
 
 def test_label_names(folder: Path) -> None:
@@ -167,8 +167,8 @@ def test_label_names(folder: Path) -> None:
 
 def test_long_texts_are_cut_as_in_training(folder: Path) -> None:
     long = " ".join(WORDS[5:20] * 20)
-    assert Predictor(folder).encoder.max_length == 40, "what the backbone takes"
-    cut = Predictor(folder, max_length=8)
+    assert Engine(folder).encoder.max_length == 40, "what the backbone takes"
+    cut = Engine(folder, max_length=8)
     assert [len(row) for row in cut.encoder([long])] == [8]
     assert list(cut.stream([long])) == list(cut.stream([" ".join(long.split()[:6])]))
 
@@ -180,13 +180,13 @@ def test_wrong_arguments(models: dict[str, MultiExitModel], folder: Path) -> Non
     with pytest.raises(OfframpError, match="not some of each"):
         predict(model, ["a film", ("a film", "the plot")])
     with pytest.raises(OfframpError, match="batch size must be 1 or more, not 0"):
-        Predictor(model, batch_size=0)
+        Engine(model, batch_size=0)
     with pytest.raises(OfframpError, match="device 'abacus'"):
-        Predictor(model, device="abacus")
+        Engine(model, device="abacus")
     with pytest.raises(OfframpError, match="regression"):
-        Predictor(models["regression"], "entropy(0.1)")
+        Engine(models["regression"], "entropy(0.1)")
     with pytest.raises(OfframpError, match="answers questions with spans: use SpanPredictor"):
-        Predictor(model_folder(folder.parent / "span", num_labels=2, span=True))
+        Engine(model_folder(folder.parent / "span", num_labels=2, span=True))(["a film"])
 
 
 def test_gates_skip_and_answer_as_under_masks(tmp_path: Path) -> None:
@@ -194,13 +194,11 @@ def test_gates_skip_and_answer_as_under_masks(tmp_path: Path) -> None:
     model = tiny_gated_model(layers=5, num_labels=3)
     model.config.id2label = dict(enumerate(LABELS))
     texts = [text for text, _ in reviews(40)]
-    predictor = Predictor(
-        offramp.load(write(model, tmp_path / "gated", None)), "entropy(0.6)", batch_size=8, device="cpu"
-    )
-    found = list(predictor.stream(texts))
-    assert predictor.model.skipping is not None
-    predictor.model.skipping = None
-    for one, other in zip(found, predictor.stream(texts), strict=True):
+    engine = Engine(offramp.load(write(model, tmp_path / "gated", None)), "entropy(0.6)", batch_size=8, device="cpu")
+    found = list(engine.stream(texts))
+    assert engine.model.skipping is not None
+    engine.model.skipping = None
+    for one, other in zip(found, engine.stream(texts), strict=True):
         assert (one.label, one.exit_layer) == (other.label, other.exit_layer)
         assert one.score == pytest.approx(other.score, abs=1e-4)
     assert len({one.exit_layer for one in found}) > 1

@@ -1,0 +1,15 @@
+"""Options of commands that run a model on the engine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1 …")]
+Precision = Annotated[
+    str, typer.Option(help="auto (bf16 on a GPU, fp32 on a CPU), fp32, bf16, fp16 (GPU) or int8 (CPU).")
+]
+Backend = Annotated[str, typer.Option(help="auto (the fastest that can), torch, onnx (CPU) or graphs (CUDA).")]
+Threads = Annotated[int | None, typer.Option(min=1, help="Of the CPU; default: all that torch would use.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Most rows at a time; default: as many as is best.")]

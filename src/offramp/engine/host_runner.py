@@ -1,0 +1,190 @@
+"""The loop on the host: layer after layer over rows that are kept apart, so that leaving costs nothing."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from offramp.engine.runner import Finished, Packed, Runner
+from offramp.models import MultiExitModel
+from offramp.policies import Policy, State, select_rows
+
+SLOTS = 64
+"""Rows in the batch of a backbone whose layers are all the same: what leaves is refilled at once."""
+
+Hidden = Any
+"""A layer's output for one row, in the form its `Layers` likes best."""
+
+
+class Layers(ABC):
+    """How the layers and exits of a model are computed. What a row gets does not depend on its company."""
+
+    @abstractmethod
+    def embed(self, rows: Packed) -> list[Hidden]:
+        """Tokens to the first layer's input, one a row."""
+
+    @abstractmethod
+    def layer(self, index: int, hidden: Sequence[Hidden], then: int | None = None) -> list[Hidden]:
+        """Run layer `index` (0-based); exit number `then` will be asked next about all rows, where there is one."""
+
+    @abstractmethod
+    def exit(self, exit: int, hidden: Sequence[Hidden]) -> Tensor:
+        """Logits of exit `exit` (0-based) on the host: (n, C), or (n, T, 2) padded with the smallest number."""
+
+    def is_sound(self, hidden: Hidden) -> bool:
+        """Whether a row is free of NaN, where its logits would not show it."""
+        return True
+
+
+@dataclass
+class Wave:
+    """Rows at the same depth."""
+
+    tickets: NDArray[np.int64]
+    hidden: list[Hidden]
+    lengths: NDArray[np.int64]
+    state: State
+    layer: int = 0
+    """Layers that were run."""
+    exit: int = 0
+    """The next exit."""
+    said: list[Tensor] = field(default_factory=list)
+    """What every exit has said so far, where that is recorded."""
+
+    def __len__(self) -> int:
+        return len(self.hidden)
+
+    def keep(self, stay: Tensor) -> None:
+        """Go on with some of the rows."""
+        picked = stay.numpy()
+        self.tickets, self.lengths = self.tickets[picked], self.lengths[picked]
+        self.hidden = [hidden for hidden, stays in zip(self.hidden, picked, strict=True) if stays]
+        self.state = select_rows(self.state, stay)
+
+
+class HostRunner(Runner):
+    """Runs rows through `layers` under a policy.
+
+    Rows that came together go through the layers together. Where all layers are the same (ALBERT), rows at every depth
+    do: as many as `slots`, and a slot that becomes free takes the next row.
+    """
+
+    def __init__(
+        self, model: MultiExitModel, policy: Policy, layers: Layers, *, record: bool = False, slots: int = SLOTS
+    ) -> None:
+        self.layers = layers
+        self.policy = policy
+        self.record = record
+        self.exit_layers = model.exits.layers
+        self.spans = model.objective.name == "span"
+        self.asked = [record or policy.asks(exit, self.exit_layers) for exit in range(len(self.exit_layers))]
+        self.same_layers = len({id(model.backbone.layer_module(i)) for i in range(model.backbone.depth)}) == 1
+        self.slots = slots
+        self.waiting: deque[Wave] = deque()
+        self.waves: list[Wave] = []
+
+    def submit(self, rows: Packed) -> list[Finished]:
+        state = None if self.record else self.policy.start(torch.from_numpy(rows.tickets))
+        self.waiting.append(Wave(rows.tickets, self.layers.embed(rows), rows.lengths, state))
+        finished: list[Finished] = []
+        while self.waiting:
+            self._refill()
+            finished += self._round()
+        return finished if self.same_layers else finished + self.flush()
+
+    def flush(self) -> list[Finished]:
+        finished = []
+        while self.waves:
+            finished += self._round()
+        return finished
+
+    def _refill(self) -> None:
+        """Let waiting rows into the batch, as far as there is room for them."""
+        while self.waiting and (room := self.slots - sum(map(len, self.waves))) > 0:
+            wave = self.waiting.popleft()
+            if self.same_layers and len(wave) > room:
+                wave, rest = split(wave, room)
+                self.waiting.appendleft(rest)
+            self.waves.append(wave)
+            if not self.same_layers:
+                return
+
+    def _round(self) -> list[Finished]:
+        """Run one more layer for every row in the batch; rows at different depths share it where it is the same."""
+        rows = [one for wave in self.waves for one in wave.hidden]
+        first = self.waves[0]
+        hidden = self.layers.layer(first.layer, rows, self._next_asked(first) if len(self.waves) == 1 else None)
+        finished, start = [], 0
+        for wave in self.waves:
+            wave.hidden = hidden[start : start + len(wave)]
+            start += len(wave.hidden)
+            wave.layer += 1
+            finished += self._ask(wave)
+        self.waves = [wave for wave in self.waves if len(wave)]
+        return finished
+
+    def _next_asked(self, wave: Wave) -> int | None:
+        """The exit right after the wave's next layer, if it is asked."""
+        here = wave.exit < len(self.exit_layers) and self.exit_layers[wave.exit] == wave.layer + 1
+        return wave.exit if here and self.asked[wave.exit] else None
+
+    def _ask(self, wave: Wave) -> list[Finished]:
+        """Ask the exits after the layer that was just run, and let go who leaves."""
+        finished = []
+        while len(wave) and wave.exit < len(self.exit_layers) and self.exit_layers[wave.exit] == wave.layer:
+            if self.asked[wave.exit]:
+                logits = self.layers.exit(wave.exit, wave.hidden)
+                leave = self._leave(wave, logits)
+                if bool(leave.any()):
+                    finished.append(self._finished(wave, logits, leave))
+                    wave.keep(~leave)
+            wave.exit += 1
+        return finished
+
+    def _leave(self, wave: Wave, logits: Tensor) -> Tensor:
+        last = wave.exit == len(self.exit_layers) - 1
+        if self.record:
+            wave.said.append(logits)
+            return torch.full((len(wave),), last)
+        leave, wave.state = self.policy.step(wave.layer, logits, wave.state)
+        return torch.ones_like(leave) if last else leave
+
+    def _finished(self, wave: Wave, logits: Tensor, leave: Tensor) -> Finished:
+        picked = leave.numpy()
+        said = torch.stack(wave.said, 1) if self.record else logits  # (n, E, …) or (n, …)
+        values = said[leave].float().numpy()
+        for place, row in enumerate(np.flatnonzero(picked)):
+            if not self.layers.is_sound(wave.hidden[row]):
+                values[place] = np.nan
+        if self.spans:
+            lengths = wave.lengths[picked]
+            each = [row[..., :length, :] for row, length in zip(values, lengths, strict=True)]
+        else:
+            each = list(values)
+        return Finished(wave.tickets[picked], np.full(int(leave.sum()), wave.exit), each)
+
+
+def split(wave: Wave, rows: int) -> tuple[Wave, Wave]:
+    """The first so many rows of a wave that has not begun, and the others."""
+    first = torch.arange(len(wave)) < rows
+    rest = Wave(wave.tickets, wave.hidden, wave.lengths, wave.state)
+    rest.keep(~first)
+    wave.keep(first)
+    return wave, rest
+
+
+def padded_logits(rows: Sequence[Tensor]) -> Tensor:
+    """Spans' logits (T, 2) of several rows as one batch (n, T, 2): padding can be no answer."""
+    longest = max(map(len, rows))
+    batch = torch.full((len(rows), longest, 2), torch.finfo(torch.float32).min)
+    for place, row in enumerate(rows):
+        batch[place, : len(row)] = row
+    return batch

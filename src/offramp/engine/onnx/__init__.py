@@ -1,0 +1,1 @@
+"""ONNX Runtime: graphs, sessions, and the layers made of them."""

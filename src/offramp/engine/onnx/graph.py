@@ -1,0 +1,87 @@
+"""A small builder of ONNX graphs: nodes one after another, weights by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.errors import needs
+
+OPSET = 20
+"""The first with Gelu."""
+CONTRIB = "com.microsoft"
+"""ONNX Runtime's own operators: several nodes in one."""
+
+
+class Graph:
+    """Adds nodes, names what they give, and writes a model at the end."""
+
+    def __init__(self, prefix: str = "") -> None:
+        self.onnx = needs("onnx", "onnx")
+        self.prefix = prefix
+        """Before every name, where several graphs lie in one another."""
+        self.nodes: list[Any] = []
+        self.weights: dict[str, NDArray[Any]] = {}
+        self.inputs: list[Any] = []
+        self.outputs: list[Any] = []
+        self.domains: set[str] = set()
+        """Of operators beyond the standard ones."""
+
+    def input(self, name: str, shape: Sequence[int | str], integers: bool = False) -> str:
+        kind = self.onnx.TensorProto.INT64 if integers else self.onnx.TensorProto.FLOAT
+        self.inputs.append(self.onnx.helper.make_tensor_value_info(name, kind, list(shape)))
+        return name
+
+    def output(self, name: str, given: str, shape: Sequence[int | str]) -> None:
+        """Hand out `given` under a name of its own."""
+        self.nodes.append(self.onnx.helper.make_node("Identity", [given], [name]))
+        value = self.onnx.helper.make_tensor_value_info(name, self.onnx.TensorProto.FLOAT, list(shape))
+        self.outputs.append(value)
+
+    def weight(self, value: NDArray[Any]) -> str:
+        name = f"{self.prefix}w{len(self.weights)}"
+        self.weights[name] = np.asarray(value, order="C")
+        return name
+
+    def number(self, value: float) -> str:
+        return self.weight(np.array(value, np.float32))
+
+    def whole(self, *values: int) -> str:
+        return self.weight(np.array(values, np.int64))
+
+    def add(self, kind: str, *inputs: str, domain: str = "", outputs: int = 1, **settings: Any) -> str:
+        """A node; the name of what it gives (its first output: others are NAME_1, NAME_2 …)."""
+        name = f"{self.prefix}n{len(self.nodes)}"
+        self.domains |= {domain} - {""}
+        names = [name, *(f"{name}_{other}" for other in range(1, outputs))]
+        self.nodes.append(self.onnx.helper.make_node(kind, list(inputs), names, domain=domain, **settings))
+        return name
+
+    def inner(self, name: str) -> Graph:
+        """A graph for a branch of this one."""
+        graph = Graph(f"{self.prefix}{name}/")
+        graph.domains = self.domains
+        return graph
+
+    def either(self, condition: str, then: Any, otherwise: Any) -> str:
+        """One of two branches."""
+        return self.add("If", condition, then_branch=then, else_branch=otherwise)
+
+    def branch(self, given: str) -> Any:
+        """These nodes and weights as a branch that gives `given`; other names it uses are of the graph around it."""
+        value = self.onnx.helper.make_tensor_value_info(given, self.onnx.TensorProto.FLOAT, None)
+        return self.onnx.helper.make_graph(self.nodes, self.prefix, [], [value], self._weights())
+
+    def _weights(self) -> list[Any]:
+        return [self.onnx.numpy_helper.from_array(value, name) for name, value in self.weights.items()]
+
+    def model(self) -> bytes:
+        helper = self.onnx.helper
+        graph = helper.make_graph(self.nodes, "offramp", self.inputs, self.outputs, self._weights())
+        opsets = [helper.make_opsetid("", OPSET), *(helper.make_opsetid(domain, 1) for domain in sorted(self.domains))]
+        model = helper.make_model(graph, opset_imports=opsets, producer_name="offramp", ir_version=9)
+        written: bytes = model.SerializeToString()
+        return written

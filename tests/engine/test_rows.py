@@ -1,0 +1,186 @@
+"""The engine's answers are the model's own, for every backbone, policy and kind of task, in any company."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from offramp.engine import Engine, RowAnswer
+from offramp.models import MultiExitModel
+from offramp.policies import Scripted, first_exit
+from offramp.tasks.encoding import Row
+from tests.exiting_models import BATCH, MODELS, TRACES
+from tests.policies.matrix import MATRIX, SAMPLES
+from tests.tiny import FAMILIES, tiny_batch, tiny_gated_model, tiny_model
+
+BACKENDS = ("torch", "onnx")
+
+
+def rows_in(batch: dict[str, torch.Tensor]) -> list[Row]:
+    return [
+        Row(ids[marks.bool()].tolist()) for ids, marks in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    ]
+
+
+ROWS = rows_in(BATCH)
+
+
+@cache
+def engine_for(name: str, family: str, backend: str, precision: str = "fp32") -> Engine:
+    row = MATRIX[name]
+    return Engine(MODELS[family, row.task], row.policy, "cpu", precision, backend, threads=2)
+
+
+def in_company(engine: Engine, data: st.DataObject) -> tuple[list[int], list[RowAnswer]]:
+    """Some of the rows, in any order, batches and windows: their numbers, and what the engine answers."""
+    order: list[int] = data.draw(st.permutations(range(SAMPLES)))
+    picked = order[: data.draw(st.integers(1, SAMPLES))]
+    engine.window = data.draw(st.integers(1, SAMPLES))
+    engine.size = type(engine.size)(data.draw(st.sampled_from([8, 40, 4096])), data.draw(st.integers(1, SAMPLES)))
+    return picked, answers_to(engine, [ROWS[number] for number in picked])
+
+
+def answers_to(engine: Engine, rows: Sequence[Row]) -> list[RowAnswer]:
+    return list(engine.answer_rows(rows))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", [name for name, row in MATRIX.items() if not isinstance(row.policy, Scripted)])
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_the_models_own_answers_in_any_company(name: str, family: str, backend: str, data: st.DataObject) -> None:
+    row, trace = MATRIX[name], TRACES[family, MATRIX[name].task]
+    expected = first_exit(row.policy, trace, task=row.task)
+    picked, answers = in_company(engine_for(name, family, backend), data)
+    assert [answer.exit for answer in answers] == expected[picked].tolist()
+    for number, answer in zip(picked, answers, strict=True):
+        assert answer.exit_layer == expected[number] + 1
+        stored = trace[expected[number], number]
+        stored = stored[: len(ROWS[number])] if row.task == "span" else stored
+        np.testing.assert_allclose(answer.logits, stored, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("name", ["entropy", "patience", "stable", "patience, regression", "entropy, span"])
+@settings(max_examples=4, deadline=None)
+@given(data=st.data())
+def test_int8_knows_no_company(name: str, family: str, data: st.DataObject) -> None:
+    """In int8 a row has scales of its own: the same numbers alone and among others, but for the rounding of exits."""
+    engine = engine_for(name, family, "onnx", "int8")
+    alone = alone_in_int8(name, family)
+    for number, answer in zip(*in_company(engine, data), strict=True):
+        assert answer.exit == alone[number].exit
+        np.testing.assert_allclose(answer.logits, alone[number].logits, rtol=1e-5, atol=1e-5)
+
+
+@cache
+def alone_in_int8(name: str, family: str) -> list[RowAnswer]:
+    engine = engine_for(name, family, "onnx", "int8")
+    return [answers_to(engine, [row])[0] for row in ROWS]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [
+        ("bert", {"pooling": "mean"}),
+        ("bert", {"pooling": "max", "poolers": 0}),
+        ("roberta", {"pooling": "first+mean", "poolers": 1, "classifiers": 2}),
+        ("albert", {"poolers": 1, "classifiers": 1}),
+        ("bert", {"exit_layers": [2, 4]}),
+        ("bert", {"exit_layers": [1, 4, 4]}),
+        ("elasticbert", {"pooler_size": 12}),
+        ("bert", {"span": True, "poolers": 1}),
+    ],
+    ids=str,
+)
+def test_every_head(family: str, options: dict[str, Any], backend: str) -> None:
+    torch.manual_seed(4)
+    model = tiny_model(family, **options)
+    policy = "patience(1)" if options.get("span") else "entropy(0.6131)"
+    check_against_model(model, policy, backend)
+
+
+@pytest.mark.parametrize("options", [{"pooling": "mean"}, {"span": True}], ids=str)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_pooling_over_padding_is_over_none(backend: str, options: dict[str, Any]) -> None:
+    """Where the original lets padding count, the answer is that of a row without padding."""
+    torch.manual_seed(2)
+    model = tiny_model(pool_padding=True, **options)
+    check_against_model(model, "patience(1)", backend)
+
+
+def check_against_model(model: MultiExitModel, policy: str, backend: str) -> None:
+    engine = Engine(model, policy, "cpu", "fp32", backend, threads=1)
+    rows = rows_in(tiny_batch(24, 14, seed=5))
+    answers = answers_to(engine, rows)
+    for row, answer in zip(rows, answers, strict=True):
+        alone = model.answer(engine.policy, torch.tensor([row.input_ids]))
+        assert answer.exit == int(alone.exit)
+        np.testing.assert_allclose(answer.logits, alone.logits[0], rtol=1e-4, atol=1e-4)
+    assert len({answer.exit for answer in answers}) > 1
+
+
+def test_gates_are_obeyed() -> None:
+    model = tiny_gated_model(layers=5)
+    check_against_model(model, "entropy(0.6131)", "torch")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scripts_follow_the_order_of_the_rows(family: str, backend: str) -> None:
+    """Row number s leaves after layer script[s], in streams of any window, refilled slots and all."""
+    script = tuple(int(layer) for layer in np.random.default_rng(0).integers(1, 6, 150))
+    engine = Engine(MODELS[family, "classification"], Scripted(script), "cpu", "fp32", backend, threads=2)
+    engine.window = 32
+    rows = [ROWS[number % SAMPLES] for number in range(len(script))]
+    assert tuple(answer.exit_layer for answer in engine.answer_rows(iter(rows))) == script
+    assert tuple(answer.exit_layer for answer in engine.answer_rows(rows)) == script
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("task", ["classification", "regression", "span"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_recording_engine_tells_every_exit(family: str, task: str, backend: str) -> None:
+    model = MODELS[family, task]
+    engine = Engine(model, "fixed(5)", "cpu", "fp32", backend, record=True)
+    for number, answer in enumerate(engine.answer_rows(ROWS)):
+        assert answer.exit == 4
+        trace = TRACES[family, task][:, number]
+        trace = trace[:, : len(ROWS[number])] if task == "span" else trace
+        np.testing.assert_allclose(answer.logits, trace, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "int8"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_poisonous_row_fails_alone(backend: str, precision: str) -> None:
+    if (backend, precision) == ("torch", "int8"):
+        pytest.skip("int8 is ONNX Runtime's")
+    torch.manual_seed(0)
+    model = tiny_model()
+    with torch.no_grad():
+        model.backbone.model.embeddings.word_embeddings.weight[7] = torch.nan
+    engine = Engine(model, "entropy(0.6131)", "cpu", precision, backend)
+    good = [Row([4, 5, 6, 9]), Row([4, 11, 6, 9]), Row([4, 5, 6])]
+    poison = {
+        "not a number": Row([4, 7, 6, 9]),
+        "is empty": Row([]),
+        "41 tokens, but the backbone takes 40": Row([5] * 41),
+        "outside the vocabulary": Row([4, 5000]),
+        "token_type_ids must be": Row([4, 5], [0, 9]),
+    }
+    expected = answers_to(engine, good)
+    for message, row in poison.items():
+        mixed = answers_to(engine, [good[0], row, *good[1:]])
+        assert message in str(mixed.pop(1).error)
+        for one, other in zip(mixed, expected, strict=True):
+            assert one.exit == other.exit
+            np.testing.assert_allclose(one.logits, other.logits, atol=1e-5)
