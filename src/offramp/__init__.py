@@ -10,6 +10,7 @@ from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, Multi
 if TYPE_CHECKING:
     from offramp.evaluation.comparison import compare
     from offramp.evaluation.run import evaluate
+    from offramp.exported_folder import export
     from offramp.folded_folder import fold
     from offramp.prediction import predict
     from offramp.tasks import task
@@ -25,6 +26,7 @@ __all__ = [
     "compare",
     "convert",
     "evaluate",
+    "export",
     "fold",
     "load",
     "predict",
@@ -35,6 +37,7 @@ __all__ = [
 _VERBS = {
     "compare": "offramp.evaluation.comparison",
     "evaluate": "offramp.evaluation.run",
+    "export": "offramp.exported_folder",
     "fold": "offramp.folded_folder",
     "predict": "offramp.prediction",
     "task": "offramp.tasks",

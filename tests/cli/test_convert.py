@@ -82,7 +82,7 @@ def test_overwriting_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         return rename(self, target)
 
     monkeypatch.setattr(Path, "rename", fails_in_the_end)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(offramp.OfframpError, match="disk full"):
         offramp.convert(GOLDEN / "elbert_c2", tmp_path / "model", overwrite=True)
     monkeypatch.undo()
     assert offramp.load(tmp_path / "model").config.backbone_config.model_type == "bert"
