@@ -1,0 +1,207 @@
+"""`offramp bench`: how fast a model answers on this machine, beside what could be run instead."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from offramp.bench.results import BenchResults
+from offramp.bench.run import Bench, OnProgress
+from offramp.bench.verdict import verdict
+from offramp.bench.workload import SHAPES, made_up_rows, model_of, scripted_exits
+from offramp.cli.app import app
+from offramp.cli.engine_options import Backend, Device, Precision, Threads
+from offramp.cli.refusal import refuse
+from offramp.engine.policy_choice import folder_policy, policy_for
+from offramp.engine.texts import Text, encode_texts
+from offramp.errors import Interrupted, OfframpError
+from offramp.interop import load
+from offramp.models import MultiExitModel
+from offramp.models.device import find_device
+from offramp.policies import Policy
+from offramp.prediction.files import heeding_ctrl_c
+from offramp.prediction.inputs import open_table, table_items
+from offramp.tasks.encoding import Row, text_encoder
+from offramp.tasks.files import Lines, open_bytes
+
+ROWS = {"cuda": 8192}
+"""That are measured at most, by device."""
+FEW_ROWS = 512
+
+NOTE = "ONNX Runtime, OpenVINO and what is called sorted take their batches from rows sorted by length."
+
+EXAMPLES = """
+Examples:
+
+  offramp bench runs/sst2 --policy 'entropy(0.1)' --data new.csv
+
+  offramp bench bert-base --precision int8 --batch-sizes 1,32
+
+  offramp bench minilm --device cpu --threads 2 --seconds 30 --out minilm-bench
+"""
+
+
+@app.command("bench", epilog=EXAMPLES)
+def bench_command(
+    model: Annotated[str, typer.Argument(help=f"Model folder, or a shape with random weights: {', '.join(SHAPES)}.")],
+    policy: Annotated[
+        str | None, typer.Option(help="When to leave; default: the model's own, or else made-up exits at 5 of 12.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Own texts: CSV, TSV, JSONL, Parquet, or .txt (one a line); default: made up.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Most rows to measure with.")] = None,
+    batch_sizes: Annotated[str, typer.Option(help="With commas between; a stream is measured in any case.")] = (
+        "1,8,32,128"
+    ),
+    seconds: Annotated[float, typer.Option(min=0, help="To spend on timing, roughly; one round is made anyhow.")] = 60,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    backend: Backend = "auto",
+    threads: Threads = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder to write; default: bench in the model folder, or ./bench-SHAPE.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+) -> None:
+    """Time a model at full depth and with exits beside transformers and ONNX Runtime: latency, throughput, a verdict.
+
+    Everybody answers the same tokens, in turns, in one run. Rows come tokenised: that is not timed.
+    """
+    sizes = _sizes(batch_sizes)
+    opened, home = _open(model)
+    target = out or home
+    if any(place.is_file() for place in (target, *target.parents)):
+        raise OfframpError(f"{target} cannot be made: there is a file of that name, or above it; name another --out")
+    count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
+    texts = made_up_rows(count, opened) if data is None else _own_rows(data, opened, count)
+    bench = Bench(
+        opened, model, _policy(opened, policy, len(texts)), texts, device, precision, backend, threads, seconds
+    )
+    bench.settings |= {"rows": "made up" if data is None else str(data), "seconds": seconds}
+    for size in [size for size in sizes if size > len(texts)]:
+        bench.skipped[f"batch {size}"] = f"there are {len(texts)} rows"
+    measured = [size for size in sizes if size <= len(texts)]
+    try:
+        with heeding_ctrl_c() as check, _progress(check) as bench.on_progress:
+            bench.run([*measured, None])
+    except KeyboardInterrupt:
+        kept = f": {target / 'bench.json'} holds what was measured" if _write(bench.results(), target) else ""
+        done = len(bench.workloads)
+        raise Interrupted(f"stopped after {done} of {len(measured) + 1} batch sizes{kept}") from None
+    _write(bench.results(), target)
+    if as_json:
+        typer.echo(json.dumps(bench.results().as_json(), ensure_ascii=False))
+    else:
+        _show(bench.results(), target)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = sorted({int(part) for part in text.split(",")})
+    except ValueError:
+        sizes = [0]
+    if sizes[0] < 1:
+        raise OfframpError(f"--batch-sizes {text}: expected numbers from 1 with commas between, such as 1,8,32")
+    return sizes
+
+
+def _open(name: str) -> tuple[MultiExitModel, Path]:
+    """The model, and where its results go."""
+    if name in SHAPES and not Path(name).exists():
+        return model_of(SHAPES[name]), Path(f"bench-{name}")
+    if not Path(name).exists() and "/" not in name:
+        raise OfframpError(f"{name} is neither a folder nor a shape: name a model folder, or {', '.join(SHAPES)}")
+    home = Path(name) if Path(name).is_dir() else Path(Path(name).name)
+    return load(name), home / "bench"
+
+
+def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:
+    """As asked, or the folder's; else a script, so that there is something to see."""
+    if asked is None and (not model.name_or_path or folder_policy(Path(model.name_or_path)) is None):
+        return scripted_exits(rows, model.backbone.depth)
+    return policy_for(model, asked)
+
+
+def _own_rows(path: Path, model: MultiExitModel, most: int) -> list[Row]:
+    """Texts of a file, as tokens."""
+    if not model.name_or_path:
+        refuse("needs a tokenizer, and a shape has none: name a model folder", data=path)
+    if model.objective.name == "span":
+        refuse("is for models that answer with labels: this one is measured with made-up tokens", data=path)
+    texts = _lines(path) if path.suffix == ".txt" else _cells(path, model)
+    encoded = encode_texts(text_encoder(model), list(islice(texts, most)))
+    for number, row in enumerate(encoded, start=1):
+        if isinstance(row, str):
+            raise OfframpError(f"{path}: text {number}: {row}")
+    rows = [row for row in encoded if isinstance(row, Row)]
+    if not rows:
+        raise OfframpError(f"{path} holds no texts: expected one a line, or a table with a column of texts")
+    return rows
+
+
+def _lines(path: Path) -> Iterator[Text]:
+    lines = Lines(open_bytes(path), str(path))
+    return (line.rstrip("\r\n") for line in lines if line.strip())
+
+
+def _cells(path: Path, model: MultiExitModel) -> Iterator[Text]:
+    return (text for text, _ in table_items(open_table(str(path), None), model, None, None, []))
+
+
+def _write(results: BenchResults, folder: Path) -> bool:
+    """bench.json and, where matplotlib is installed, bench.png; nothing before the first batch size is measured."""
+    if not results.workloads:
+        return False
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OfframpError(f"{folder} cannot be written to ({error.strerror})") from error
+    results.write(folder / "bench.json")
+    (folder / "bench.png").unlink(missing_ok=True)
+    try:
+        from offramp.bench.drawing import draw
+
+        draw(results, folder / "bench.png")
+    except OfframpError as error:  # matplotlib is not installed
+        typer.echo(f"no plot: {error}", err=True)
+    return True
+
+
+@contextmanager
+def _progress(check: Callable[[], None]) -> Iterator[OnProgress]:
+    """What is being done, on the terminal's error output."""
+    with Console(stderr=True).status("") as status:
+
+        def on_progress(what: str) -> None:
+            check()
+            status.update(f"{what} …")
+
+        yield on_progress
+
+
+def _show(results: BenchResults, folder: Path) -> None:
+    from offramp.bench.tables import bench_table, counted
+
+    console = Console(highlight=False)
+    machine = results.settings["machine"]
+    console.print(
+        f"{results.model}: {results.depth} layers, {results.mean_tokens:.1f} tokens a text, under {results.policy}; "
+        f"{machine.get('gpu', machine['processor'])}, {counted(machine['threads'], 'thread')}",
+        soft_wrap=True,
+        markup=False,
+    )
+    console.print(bench_table(results))
+    console.print(NOTE, soft_wrap=True, style="dim")
+    for workload in results.workloads:
+        console.print(verdict(workload), soft_wrap=True, markup=False)
+    for name, why in results.skipped.items():
+        console.print(f"not measured: {name} ({why})", soft_wrap=True, markup=False, style="dim")
+    console.print(f"{folder}: bench.json, bench.png", soft_wrap=True, markup=False)
