@@ -48,7 +48,7 @@ def test_readme_example_prints_what_it_says() -> None:
         assert int(cost) == pytest.approx(int(promised_cost), abs=8)
 
 
-DOCUMENTS = ("README.md", "docs/experiments.md", "docs/gates.md")
+DOCUMENTS = ("README.md", "docs/experiments.md", "docs/gates.md", "docs/engine.md")
 
 
 def commands(document: str) -> list[str]:
@@ -121,10 +121,11 @@ def test_the_message_shown_is_the_message(at_home: Path, run: Callable[..., Resu
     assert refused.err == shown
 
 
-def test_figures_of_gates_are_those_of_the_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["gates", "engine"])
+def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    page = (ROOT / "docs" / "gates.md").read_text(encoding="utf-8")
-    assert runpy.run_path(str(ROOT / "benchmarks" / "gates_page.py"))["filled"](page) == page
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    assert runpy.run_path(str(ROOT / "benchmarks" / f"{name}_page.py"))["filled"](page) == page
 
 
 def test_figures_are_those_of_the_runs(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 import offramp
-from offramp.engine.engine import output_names
+from offramp.engine.engine import names_of_labels
 from offramp.engine.onnx.graph import OPSET
 from offramp.engine.onnx.portable import PortableSegments
 from offramp.engine.onnx.segments import why_not
@@ -92,7 +92,7 @@ def describe(model: MultiExitModel, precision: str, policy: Policy, max_length: 
         "offramp": offramp.__version__,
         "precision": precision,
         "task": model.objective.name,
-        "labels": output_names(model) if model.objective.name == "classification" else [],
+        "labels": names_of_labels(model, None),
         "max_length": max_length,
         "token_types": model.backbone.config.type_vocab_size > 1,
         "policy": policy.to_json(),

@@ -226,6 +226,35 @@ def test_nothing_is_lost_over_many_submits() -> None:
 
 
 @needs_device
+@pytest.mark.parametrize("split", [(ROWS,), (7,) * 8 + (4,)], ids=str)
+@pytest.mark.parametrize("wait", [1, 2, 4])
+def test_an_interrupt_leaves_nothing_behind(split: tuple[int, ...], wait: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever the host was waiting, after `drop` the next rows get their own answers."""
+    from offramp.engine.graphs.memory import Slot
+
+    model, batch = case()
+    engine = runner(model, Entropy(0.6))
+    expected = run(engine, batch)
+    real, waits = Slot.wait, []
+
+    def interrupted(self: Any, tick: int) -> None:
+        waits.append(tick)
+        if len(waits) == wait:
+            raise KeyboardInterrupt
+        real(self, tick)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Slot, "wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(engine, batch, split)
+    engine.drop()
+    for again in (split, (ROWS,)):
+        exits, logits = run(engine, batch, again)
+        np.testing.assert_array_equal(exits, expected[0])
+        np.testing.assert_allclose(logits, expected[1], atol=2e-4)
+
+
+@needs_device
 def test_a_padding_token_inside_a_text_has_robertas_position() -> None:
     model, batch = case("roberta")
     ids = batch["input_ids"].clone()

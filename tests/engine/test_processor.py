@@ -72,6 +72,22 @@ def test_bf16_is_capped_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(tried) == 3
 
 
+@pytest.mark.parametrize("program", ["raise ImportError('no such library')", "import sys; sys.exit(3)"])
+def test_an_accident_is_told_and_not_remembered(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trying(monkeypatch, program)
+    with pytest.raises(OfframpError, match="bf16 could not be tried on this processor"):
+        processor.check_works("bf16")
+    monkeypatch.setitem(processor.TRIES, "bf16", "pass")
+    processor.check_works("bf16")
+
+
+def test_a_try_that_takes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "SECONDS", 0.2)
+    trying(monkeypatch, "import time; time.sleep(60)")
+    with pytest.raises(OfframpError, match="bf16 could not be tried"):
+        processor.check_works("bf16")
+
+
 def test_a_home_that_cannot_be_written_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "offramp").write_text("a file where the folder should be")
     tried = trying(monkeypatch, "pass")

@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offramp.engine import Engine, RowAnswer
+from offramp import OfframpError
+from offramp.engine import Engine, RowAnswer, processor
 from offramp.models import MultiExitModel
 from offramp.policies import Scripted, first_exit
 from offramp.tasks.encoding import Row
@@ -118,9 +119,9 @@ def test_pooling_over_padding_is_over_none(backend: str, options: dict[str, Any]
     check_against_model(model, "patience(1)", backend)
 
 
-def check_against_model(model: MultiExitModel, policy: str, backend: str) -> None:
+def check_against_model(model: MultiExitModel, policy: str, backend: str, count: int = 24) -> None:
     engine = Engine(model, policy, "cpu", "fp32", backend, threads=1)
-    rows = rows_in(tiny_batch(24, 14, seed=5))
+    rows = rows_in(tiny_batch(count, 14, seed=5))
     answers = answers_to(engine, rows)
     for row, answer in zip(rows, answers, strict=True):
         alone = model.answer(engine.policy, torch.tensor([row.input_ids]))
@@ -129,9 +130,93 @@ def check_against_model(model: MultiExitModel, policy: str, backend: str) -> Non
     assert len({answer.exit for answer in answers}) > 1
 
 
-def test_gates_are_obeyed() -> None:
-    model = tiny_gated_model(layers=5)
-    check_against_model(model, "entropy(0.6131)", "torch")
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gates_are_obeyed(family: str) -> None:
+    """More rows than there are slots: layers with one set of weights still have gates of their own."""
+    check_against_model(tiny_gated_model(family, layers=5), "entropy(0.6131)", "torch", count=100)
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_bf16_on_a_cpu_knows_no_company(family: str) -> None:
+    if not processor.works("bf16"):
+        pytest.skip("this processor has no bf16")
+    engine = Engine(MODELS[family, "classification"], "entropy(0.4131)", "cpu", "bf16", "torch")
+    for row, among_others in zip(ROWS, answers_to(engine, ROWS), strict=True):
+        [alone] = answers_to(engine, [row])
+        assert alone.exit == among_others.exit
+        np.testing.assert_array_equal(alone.logits, among_others.logits)
+
+
+def test_int8_where_a_token_has_nothing_above_zero() -> None:
+    """What GELU leaves of such a token is small, and must not swell to the scale of the others."""
+    torch.manual_seed(0)
+    model = tiny_model(layers=2)
+    with torch.no_grad():
+        for index in range(2):
+            model.backbone.parts(index).neurons.bias -= 2.0
+    rows = rows_in(tiny_batch(60, 14, seed=6))
+    exact, rounded = (answers_to(Engine(model, "fixed(2)", "cpu", kind, "onnx"), rows) for kind in ("fp32", "int8"))
+    errors = [np.abs(a.logits - b.logits).max() for a, b in zip(exact, rounded, strict=True)]
+    assert np.mean(errors) < 0.05 * np.mean([np.abs(a.logits).max() for a in exact])
+
+
+def test_types_of_some_rows_only() -> None:
+    rows = [Row([5, 6]), Row([5, 6, 7], [0, 1, 1]), Row([5, 6, 7, 8])]
+    engine = Engine(tiny_model(), "fixed(4)", "cpu", "fp32", "torch")
+    together = answers_to(engine, rows)
+    for row, answer in zip(rows, together, strict=True):
+        np.testing.assert_allclose(answer.logits, answers_to(engine, [row])[0].logits, atol=1e-5)
+    other = answers_to(engine, [Row([5, 6, 7])])[0]
+    assert np.abs(other.logits - together[1].logits).max() > 1e-3, "types make no difference: nothing is tested"
+
+
+@pytest.mark.parametrize("wrong", [RuntimeError, KeyboardInterrupt, OfframpError])
+@pytest.mark.parametrize("where", ["layer", "exit"])
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_after_an_error_the_engine_is_as_new(
+    family: str, where: str, wrong: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error itself comes out, and no row of the broken stream turns up in the next."""
+    engine = Engine(MODELS[family, "classification"], "entropy(0.4131)", "cpu", "fp32", "torch")
+    rows = [ROWS[number % SAMPLES] for number in range(200)]
+    expected = [answer.exit for answer in engine.answer_rows(rows)]
+    real, calls = getattr(engine.runner.layers, where), []
+
+    def failing(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 3:
+            raise wrong("broken")
+        return real(*arguments)
+
+    for source in (rows, iter(rows)):
+        calls.clear()
+        with monkeypatch.context() as patch:
+            patch.setattr(engine.runner.layers, where, failing)
+            with pytest.raises(wrong, match="broken"):
+                list(engine.answer_rows(source))
+        assert [answer.exit for answer in engine.answer_rows(iter(rows[7:]))] == expected[7:]
+
+
+def test_a_stream_that_is_given_up_leaves_nothing_behind() -> None:
+    engine = Engine(MODELS["albert", "classification"], "entropy(0.4131)", "cpu", "fp32", "torch")
+    rows = [ROWS[number % SAMPLES] for number in range(300)]
+    engine.window = 16
+    stream = engine.answer_rows(iter(rows))
+    next(stream)
+    with pytest.raises(OfframpError, match="answering already"):
+        next(engine.answer_rows(rows))
+    stream.close()
+    assert len(list(engine.answer_rows(rows[:5]))) == 5
+
+
+def test_a_model_that_trains_on_is_asked_without_dropout() -> None:
+    model = tiny_model()
+    engine = Engine(model, "fixed(4)", "cpu", "fp32", "torch")
+    before = answers_to(engine, ROWS)
+    model.train()
+    for one, other in zip(before, answers_to(engine, ROWS), strict=True):
+        np.testing.assert_array_equal(one.logits, other.logits)
+    assert model.training
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

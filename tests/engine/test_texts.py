@@ -202,3 +202,27 @@ def test_gates_skip_and_answer_as_under_masks(tmp_path: Path) -> None:
         assert (one.label, one.exit_layer) == (other.label, other.exit_layer)
         assert one.score == pytest.approx(other.score, abs=1e-4)
     assert len({one.exit_layer for one in found}) > 1
+
+
+def test_a_text_that_cannot_be_one_fails_alone(models: dict[str, MultiExitModel]) -> None:
+    engine = Engine(models["classification"], "fixed(2)", device="cpu")
+    [expected] = engine(["a good film"])
+    for poison, message in {
+        float("nan"): "expected a text, or a pair of texts, not nan",
+        None: "expected a text, or a pair of texts, not None",
+        ("a film", 3): "expected a text, or a pair of texts, not 3",
+        "half a \ud83d": "half a character",
+    }.items():
+        first, wrong, last = engine(["a good film", poison, "a good film"])
+        assert message in str(wrong.error)
+        assert (wrong.label, wrong.score, wrong.exit_layer, wrong.scores) == (None, None, None, ())
+        assert {(one.label, one.exit_layer) for one in (first, last)} == {(expected.label, expected.exit_layer)}
+    assert [answer.error for answer in engine(["", "a"])] == [None, None], "an empty text is one"
+
+
+def test_a_tokenizer_with_more_words_than_the_model(models: dict[str, MultiExitModel]) -> None:
+    engine = Engine(models["classification"], "fixed(2)", device="cpu")
+    engine.encoder.tokenizer.add_tokens([f"zyzzyva{number}" for number in range(60)])
+    good, wrong = engine(["a film", "a zyzzyva59"])
+    assert good.error is None
+    assert "outside the vocabulary" in str(wrong.error)

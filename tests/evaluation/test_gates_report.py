@@ -65,7 +65,7 @@ def test_evaluate_prints_the_table_of_gated_models_only(run: Callable[..., Resul
 # The image
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")
 @pytest.mark.parametrize(
     "gates",
     [FOLDED, sample_gates(), sample_gates(24, 16, 64, deleted=True), sample_gates(1, 1, 1), sample_gates(2, 40, 5)],

@@ -38,7 +38,7 @@ SAMPLES = {
 }
 
 
-@pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::UserWarning", "error::RuntimeWarning")
 @pytest.mark.parametrize("name", SAMPLES)
 def test_one_result(name: str, tmp_path: Path) -> None:
     written = write_plots(SAMPLES[name], tmp_path / "new")

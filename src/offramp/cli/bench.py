@@ -137,7 +137,7 @@ def _own_rows(path: Path, model: MultiExitModel, most: int) -> list[Row]:
     if model.objective.name == "span":
         refuse("is for models that answer with labels: this one is measured with made-up tokens", data=path)
     texts = _lines(path) if path.suffix == ".txt" else _cells(path, model)
-    encoded = encode_texts(text_encoder(model), list(islice(texts, most)))
+    encoded = encode_texts(text_encoder(model), model.backbone, list(islice(texts, most)))
     for number, row in enumerate(encoded, start=1):
         if isinstance(row, str):
             raise OfframpError(f"{path}: text {number}: {row}")

@@ -179,7 +179,7 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
-    failed: list[str] = []
+    failed, first = 0, ""
 
     def texts() -> Iterator[Text]:
         for item, kept in items:
@@ -191,7 +191,8 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
             for prediction in engine.stream(texts()):
                 rows.append({**beside.popleft(), **_columns(prediction)})
                 if prediction.error is not None:
-                    failed.append(f"row {writer.written + len(rows)}: {prediction.error}")
+                    first = first or f"row {writer.written + len(rows)}: {prediction.error}"
+                    failed += 1
                 if len(rows) >= ROWS_AT_A_TIME or not beside:
                     writer.write(rows)
                     rows = []
@@ -212,7 +213,7 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
     if out is not None:
         typer.echo(f"{out}: {writer.written:,} answers under {engine.policy}", err=True)
     if failed:
-        raise OfframpError(f"{len(failed):,} of {writer.written:,} rows have no answer; the first is {failed[0]}")
+        raise OfframpError(f"{failed:,} of {writer.written:,} rows have no answer; the first is {first}")
 
 
 def _columns(prediction: Prediction) -> dict[str, object]:

@@ -47,7 +47,7 @@ def choose(model: MultiExitModel, device: str, precision: str, backend: str, thr
             raise OfframpError(f"{what} {value!r}: use auto, {', '.join(known)}")
     if threads is not None and threads < 1:
         raise OfframpError(f"threads must be 1 or more, not {threads}")
-    place = find_device(device)
+    place = find_device("cpu" if (device, precision) == ("auto", "int8") else device)
     if precision == "auto":
         precision = "bf16" if place.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
     if backend == "auto":
@@ -64,8 +64,8 @@ def best_backend(model: MultiExitModel, device: torch.device, precision: str) ->
     if (reason := why_not(model, device, precision, fast)) is None:
         small = sum(weight.numel() for weight in model.backbone.layer_module(0).parameters()) < SMALL
         return "torch" if fast == "onnx" and precision == "fp32" and small else fast
-    if precision == "int8":
-        raise OfframpError(f"int8 cannot be had here: {reason}")
+    if neither := why_not(model, device, precision, "torch"):
+        raise OfframpError(f"{precision} cannot be had here: {reason if precision == 'int8' else neither}")
     return "torch"
 
 
@@ -111,7 +111,9 @@ def make_runner(model: MultiExitModel, policy: Policy, setting: Setting, *, reco
 
         return HostRunner(model, policy, OnnxLayers(model, setting.precision == "int8", setting.threads), record=record)
     ready = prepared(model, setting)
-    return HostRunner(ready, policy, TorchLayers(ready, layer_cost(ready)), record=record)
+    # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
+    alone = setting.precision == "bf16" and setting.device.type == "cpu"
+    return HostRunner(ready, policy, TorchLayers(ready, None if alone else layer_cost(ready)), record=record)
 
 
 def prepared(model: MultiExitModel, setting: Setting) -> MultiExitModel:

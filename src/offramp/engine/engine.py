@@ -73,7 +73,7 @@ class Engine:
         backend: `graphs` (CUDA graphs over packed rows), `onnx` (ONNX Runtime, CPU) or `torch`; `auto` is the fastest
             that can run the model.
         max_length: cut texts to so many tokens; default: as in training.
-        batch_size: at most so many texts computed together; default: as many as is best.
+        batch_size: texts handed over together; default: as many as is best.
         threads: of a CPU; default: torch's.
         label_names: in the order of the model's outputs; default: those stored in the model.
         record: ask every exit about every row, and let none leave before the last (for `answer_rows`).
@@ -106,7 +106,7 @@ class Engine:
         self.runner = self._make_runner(record, may_fall_back=backend == "auto")
         self.size = BatchSize(TOKENS.get(self.setting.backend, USUAL_TOKENS), batch_size)
         self.window = min(WINDOW[self.setting.backend], BATCHES * batch_size if batch_size else WINDOW["graphs"])
-        self.label_names = list(label_names or output_names(self.model))
+        self.label_names = names_of_labels(self.model, label_names)
         self._encoder: TextEncoder | Callable[[], TextEncoder] = partial(
             text_encoder, self.model, max_length, tokenizer
         )
@@ -138,10 +138,13 @@ class Engine:
         return list(self.stream(texts))
 
     def stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
-        """Answers as they come, in the order of the texts; reads ahead a little, and holds no more than that."""
+        """Answers as they come, in the order of the texts; reads ahead a little, and holds no more than that.
+
+        The texts are read in another thread.
+        """
         if self.model.objective.name == "span":
             raise OfframpError("this model answers questions with spans: use SpanPredictor, or offramp.predict")
-        answers = self._answers(texts, partial(encode_texts, self.encoder))
+        answers = self._answers(texts, partial(encode_texts, self.encoder, self.model.backbone))
         return (self._prediction(answer) for answer in answers)
 
     def answer_rows(self, rows: Iterable[Row]) -> Iterator[RowAnswer]:
@@ -151,15 +154,19 @@ class Engine:
     def _answers(self, items: Iterable[Any], encode: Encode) -> Iterator[RowAnswer]:
         if self._busy:
             raise OfframpError("the engine is answering already: finish that stream first, or make a second engine")
-        self._busy = True
+        self._busy, finished, training = True, False, self.model.training
+        self.model.eval()  # dropout would make answers, and exits, a matter of chance
         try:
             if isinstance(items, Sequence) and len(items) <= self.window:
                 yield from self._at_once(items, encode)
             else:
                 yield from self._streamed(items, encode)
+            finished = True
         finally:
-            self.runner.flush()  # rows of a stream that was given up
             self._busy = False
+            self.model.train(training)
+            if not finished:
+                self.runner.drop()  # given up, or failed somewhere: its rows are nobody's
 
     def _at_once(self, items: Sequence[Any], encode: Encode) -> Iterator[RowAnswer]:
         """A list that fits into one window: no threads, no waiting."""
@@ -192,12 +199,6 @@ class Engine:
                 while given in found:
                     yield found.pop(given)
                     given += 1
-        except Exception:
-            self._collect(self.runner.flush(), found)
-            while given in found:  # what came before the mistake
-                yield found.pop(given)
-                given += 1
-            raise
         finally:
             feed.close()
 
@@ -224,6 +225,11 @@ class Engine:
         return Prediction(self.label_names[best], scores[best], answer.exit_layer, tuple(scores))
 
 
-def output_names(model: MultiExitModel) -> list[str]:
-    """What the model calls its outputs, in their order."""
-    return [name for _, name in sorted((model.config.id2label or {}).items())]
+def names_of_labels(model: MultiExitModel, given: Sequence[str] | None) -> list[str]:
+    """As given, or as the model has them, or their numbers; one for each output."""
+    if model.objective.name != "classification":
+        return []
+    if given is not None and len(given) != model.outputs:
+        raise OfframpError(f"{len(given)} label names, but the model has {model.outputs} outputs: give one for each")
+    stored = [name for _, name in sorted((model.config.id2label or {}).items())]
+    return list(given or (stored if len(stored) == model.outputs else map(str, range(model.outputs))))

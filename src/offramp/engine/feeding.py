@@ -68,8 +68,11 @@ def pack(rows: Sequence[tuple[int, Row]]) -> Packed:
     total = int(lengths.sum())
     ids = np.fromiter((token for _, row in rows for token in row.input_ids), np.int64, total)
     types = None
-    if rows[0][1].token_type_ids is not None:
-        types = np.fromiter((kind for _, row in rows for kind in row.token_type_ids or ()), np.int64, total)
+    if any(row.token_type_ids is not None for _, row in rows):
+        zeros = [0] * int(lengths.max())
+        types = np.fromiter(
+            (kind for _, row in rows for kind in row.token_type_ids or zeros[: len(row)]), np.int64, total
+        )
     return Packed(np.array([ticket for ticket, _ in rows], np.int64), lengths, ids, types)
 
 

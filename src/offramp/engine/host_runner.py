@@ -86,7 +86,8 @@ class HostRunner(Runner):
         self.exit_layers = model.exits.layers
         self.spans = model.objective.name == "span"
         self.asked = [record or policy.asks(exit, self.exit_layers) for exit in range(len(self.exit_layers))]
-        self.same_layers = len({id(model.backbone.layer_module(i)) for i in range(model.backbone.depth)}) == 1
+        modules = {id(model.backbone.layer_module(i)) for i in range(model.backbone.depth)}
+        self.same_layers = len(modules) == 1 and model.gates is None  # gates are each layer's own
         self.slots = slots
         self.waiting: deque[Wave] = deque()
         self.waves: list[Wave] = []
@@ -105,6 +106,10 @@ class HostRunner(Runner):
         while self.waves:
             finished += self._round()
         return finished
+
+    def drop(self) -> None:
+        self.waiting.clear()
+        self.waves.clear()
 
     def _refill(self) -> None:
         """Let waiting rows into the batch, as far as there is room for them."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 from offramp.whole_file import whole_file
 
 CAP = "ONEDNN_MAX_CPU_ISA"
@@ -44,7 +44,7 @@ def check_works(precision: str) -> None:
 
 
 def works(precision: str, capped: bool = False) -> bool:
-    """Whether a product in this precision ends well; a process tries it once, and the answer is kept."""
+    """Whether a product in this precision ends well, or kills the process; tried once, and the answer is kept."""
     place = memory_file()
     known = read_known(place)
     name = f"{precision} {CAPPED}" if capped else precision
@@ -59,9 +59,12 @@ def try_it(precision: str, capped: bool) -> bool:
     environment = {**os.environ, CAP: CAPPED} if capped else dict(os.environ)
     command = [sys.executable, "-c", TRIES[precision]]
     try:
-        done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return False
+        done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False, text=True)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise OfframpError(f"{precision} could not be tried on this processor ({one_line(error)}): use fp32") from error
+    if done.returncode > 0:  # it ended by itself, so that is not the processor's doing, and may be mended
+        said = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise OfframpError(f"{precision} could not be tried on this processor ({said[:120]}): use fp32")
     return done.returncode == 0
 
 

@@ -49,3 +49,7 @@ class Runner(ABC):
     @abstractmethod
     def flush(self) -> list[Finished]:
         """Finish every row that is held back."""
+
+    @abstractmethod
+    def drop(self) -> None:
+        """Forget every row, finished or not, wherever it was interrupted."""

@@ -12,16 +12,15 @@ Text = str | tuple[str, str]
 """A text, or a pair of texts."""
 
 
-def encode_texts(encoder: TextEncoder, items: Sequence[Any]) -> list[Row | str]:
+def encode_texts(encoder: TextEncoder, backbone: Backbone, items: Sequence[Any]) -> list[Row | str]:
     """The row of each text or pair of texts, or what is wrong with it."""
     rows: list[Row | str] = [what_is_wrong(item) or "" for item in items]
     singles = [place for place, item in enumerate(items) if not rows[place] and isinstance(item, str)]
     pairs = [place for place, item in enumerate(items) if not rows[place] and not isinstance(item, str)]
-    for place, row in zip(singles, encoder([items[place] for place in singles]), strict=True):
-        rows[place] = row
-    of_pairs = encoder([items[place][0] for place in pairs], [items[place][1] for place in pairs])
-    for place, row in zip(pairs, of_pairs, strict=True):
-        rows[place] = row
+    encoded = encoder([items[place] for place in singles])
+    encoded += encoder([items[place][0] for place in pairs], [items[place][1] for place in pairs])
+    for place, row in zip([*singles, *pairs], encoded, strict=True):
+        rows[place] = wrong_tokens(backbone, row) or row
     return rows
 
 

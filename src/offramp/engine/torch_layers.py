@@ -17,10 +17,10 @@ from offramp.models import MultiExitModel
 class TorchLayers(Layers):
     """The model's own layers over rows of like length, padded to the longest of their group.
 
-    A row is (T, H). How many rows share a group is a matter of `cost`.
+    A row is (T, H). How many rows share a group is a matter of `cost`; without one, each is run alone.
     """
 
-    def __init__(self, model: MultiExitModel, cost: Cost) -> None:
+    def __init__(self, model: MultiExitModel, cost: Cost | None) -> None:
         self.model = model
         self.cost = cost
         self.device = model.device
@@ -34,7 +34,7 @@ class TorchLayers(Layers):
         kinds = None if types is None else torch.from_numpy(types).to(self.device).split(lengths)
         padding = int(self.model.backbone.config.pad_token_id or 0)
         hidden: list[Tensor] = list(ids)
-        for picked in groups_of(lengths, self.cost):
+        for picked in self._groups(lengths):
             tokens = together([ids[row] for row in picked], padding)
             embedded = self.model.backbone.embed(tokens, kinds and together([kinds[row] for row in picked]))
             for place, row in enumerate(picked):
@@ -45,7 +45,7 @@ class TorchLayers(Layers):
     def layer(self, index: int, hidden: Sequence[Tensor], then: int | None = None) -> list[Tensor]:
         after = list(hidden)
         lengths = [len(row) for row in hidden]
-        for picked in groups_of(lengths, self.cost):
+        for picked in self._groups(lengths):
             batch, marks = self._padded([hidden[row] for row in picked])
             mask = self.model.backbone.mask(marks, batch)
             batch, _ = self.model.layer(index, batch, mask, marks)
@@ -67,6 +67,9 @@ class TorchLayers(Layers):
     def _said(self, exit: int, batch: Tensor, marks: Tensor) -> Tensor:
         logits: Tensor = self.model.exits(exit, batch, marks)
         return logits.float().cpu()
+
+    def _groups(self, lengths: Sequence[int]) -> list[list[int]]:
+        return groups_of(lengths, self.cost) if self.cost else [[row] for row in range(len(lengths))]
 
     def _padded(self, hidden: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Rows as a batch (n, T, H), and where it is not padding (n, T)."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offramp.engine import Engine
+from offramp.engine.backends import choose
 from offramp.errors import OfframpError
 from offramp.evaluation.flops import ModelShape
 from offramp.evaluation.gate_counting import GateCounting
@@ -148,10 +149,14 @@ def one_pass(
     device = torch.device(device if device is not None else model.device)
     started = time.perf_counter()
     gates = GateCounting(model, len(rows)) if model.gates is not None and not model.gates.are_open else None
+    if batch_size is not None and batch_size < 1:
+        raise OfframpError(f"batch size must be 1 or more, not {batch_size}")
+    own = own_precision(model, device) if precision is None else precision
     if gates:
-        logits = exit_logits(model, rows, encoder, batch_size or GATED_ROWS, device, precision, on_rows, gates)
+        choose(model, str(device), own, "torch" if backend == "auto" else backend, threads)
+        kind = None if own == "fp32" else precision
+        logits = exit_logits(model, rows, encoder, batch_size or GATED_ROWS, device, kind, on_rows, gates)
     else:
-        own = OWN_PRECISION[model.dtype] if precision is None else precision
         engine = Engine(
             model, full_depth(model), str(device), own, backend, batch_size=batch_size, threads=threads, record=True
         )
@@ -191,6 +196,12 @@ def recorded_logits(engine: Engine, rows: Sequence[Row], on_rows: OnRows | None)
     if not said:
         return np.empty((len(engine.model.exits), 0, engine.model.outputs), np.float32)
     return np.concatenate(said, 1) if engine.model.objective.name == "span" else np.stack(said, 1)
+
+
+def own_precision(model: MultiExitModel, device: torch.device) -> str:
+    """The weights' own, as the engine calls it; on a CPU half precision is computed in single."""
+    own = OWN_PRECISION.get(model.dtype, "fp32")
+    return "fp32" if (own, device.type) == ("fp16", "cpu") else own
 
 
 def full_depth(model: MultiExitModel) -> Policy:

@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from offramp.engine import Text
 from offramp.errors import OfframpError
@@ -45,7 +45,15 @@ def is_file_name(text: str) -> bool:
 
 def open_table(path: str, format: str | None) -> Table:
     """A file, or `-` for standard input."""
-    return read_stream(sys.stdin.buffer, format or "jsonl") if path == "-" else read_table(path)
+    return read_stream(standard_input(), format or "jsonl") if path == "-" else read_table(path)
+
+
+def standard_input() -> IO[bytes]:
+    """With a buffer of its own: Python's is locked while another thread waits for a line, and then cannot be closed."""
+    try:
+        return open(sys.stdin.fileno(), "rb", closefd=False)
+    except (AttributeError, OSError, ValueError):  # something that only looks like standard input
+        return sys.stdin.buffer
 
 
 def table_items(
@@ -111,7 +119,7 @@ def columns_of(table: Table, model: MultiExitModel, text: str | None, pair: str 
 
 def line_items(model: MultiExitModel) -> Iterator[Item]:
     """Standard input, one text a line."""
-    lines = Lines(sys.stdin.buffer, "standard input")
+    lines = Lines(standard_input(), "standard input")
     pairs = takes_pairs(model)
     for line in lines:
         text = line.rstrip("\r\n")

@@ -124,6 +124,19 @@ class GraphRunner(Runner):
             self._finish_all()
         return self._hand_out()
 
+    def drop(self) -> None:
+        torch.cuda.synchronize(self.programs.stream.device)
+        self._queue.clear()
+        self._flying.clear()
+        self._finished.clear()
+        self._chained = None
+        self._pools = [Waiting() for _ in self.programs.stages]
+        with torch.cuda.stream(self.programs.stream):
+            for pool in self.programs.pools:
+                pool.rows.counts.zero_()
+        for slot in self.programs.slots:
+            slot.expected = int(slot.seen_ticks[0])  # one may have been counted and not launched
+
     def _hand_out(self) -> list[Finished]:
         finished, self._finished = self._finished, []
         return finished

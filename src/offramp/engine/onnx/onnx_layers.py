@@ -16,6 +16,7 @@ from offramp.engine.host_runner import Layers, padded_logits
 from offramp.engine.onnx.segments import NO_EXIT, FusedSegments, array
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.runner import Packed
+from offramp.errors import OfframpError, one_line
 from offramp.models import MultiExitModel
 
 Array = NDArray[np.float32]
@@ -46,6 +47,12 @@ class OnnxLayers(Layers):
         self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.exits))}
         self.said: tuple[int, Any, Any] = (NO_EXIT, None, None)
         """An exit that was asked with its layer: its number, the layer's output, its logits."""
+        try:
+            self._session(EMBEDDINGS, rows=1)
+        except OfframpError:
+            raise
+        except Exception as error:  # whatever a runtime that is not whole may raise
+            raise OfframpError(f"ONNX Runtime cannot run this here ({one_line(error)}): use backend torch") from error
 
     @cached_property
     def workers(self) -> ThreadPoolExecutor:

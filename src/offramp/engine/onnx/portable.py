@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import nn
 
 from offramp.backbones.parts import LayerParts
 from offramp.engine.onnx.graph import Graph
@@ -74,10 +73,6 @@ class PortableSegments(Segments):
     def _activated(self, graph: Graph, given: str, bias: str) -> str:
         kind, settings = ACTIVATIONS[self.backbone.config.hidden_act]
         return graph.add(kind, graph.add("Add", given, bias), **settings)
-
-    def _add_norm(self, graph: Graph, given: str, skipped: str, norm: nn.LayerNorm, bias: str = "") -> str:
-        given = graph.add("Add", given, bias) if bias else given
-        return self._norm(graph, graph.add("Add", given, skipped), norm)
 
     @staticmethod
     def _real_tokens(graph: Graph) -> str:

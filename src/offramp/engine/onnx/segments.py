@@ -35,6 +35,8 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 NO_EXIT = -1
+BELOW_ZERO = 0.17
+"""How far GELU goes: a token that is nowhere higher is divided by this."""
 TINY = 1e-12
 """Nothing is divided by less."""
 
@@ -109,9 +111,10 @@ class Segments(ABC):
     def _activated(self, graph: Graph, given: str, bias: str) -> str:
         """Activation(given + bias)."""
 
-    @abstractmethod
     def _add_norm(self, graph: Graph, given: str, skipped: str, norm: nn.LayerNorm, bias: str = "") -> str:
         """Norm(given + bias + skipped)."""
+        given = graph.add("Add", given, bias) if bias else given
+        return self._norm(graph, graph.add("Add", given, skipped), norm)
 
     def _linear(self, graph: Graph, given: str, linear: nn.Linear) -> str:
         weight, bias = array(linear.weight).T, graph.weight(array(linear.bias))
@@ -131,7 +134,7 @@ class Segments(ABC):
             return graph.add("MatMul", given, graph.weight(weight)), bias
         sizes = graph.add("Abs", given) if signed else given
         largest = graph.add("ReduceMax", sizes, graph.whole(-1), keepdims=1)  # (B, T, 1)
-        largest = graph.add("Max", largest, graph.number(TINY))
+        largest = graph.add("Max", largest, graph.number(TINY if signed else BELOW_ZERO))
         product = self._quantised(graph, graph.add("Div", given, largest), weight)
         return graph.add("Mul", product, largest), bias
 
@@ -218,10 +221,6 @@ class FusedSegments(Segments):
             fused = "FastGelu" if settings else "BiasGelu"
             return graph.add(fused, given, bias, domain=CONTRIB)
         return graph.add(kind, graph.add("Add", given, bias), **settings)
-
-    def _add_norm(self, graph: Graph, given: str, skipped: str, norm: nn.LayerNorm, bias: str = "") -> str:
-        weights = (graph.weight(array(norm.weight)), graph.weight(array(norm.bias)), bias)
-        return graph.add("SkipLayerNormalization", given, skipped, *weights, domain=CONTRIB, epsilon=norm.eps)
 
 
 def one_of(graph: Graph, which: str, numbers: Sequence[int], part: Callable[[Graph, int], str]) -> str:
