@@ -271,7 +271,7 @@ def over_many_rows(arguments: argparse.Namespace) -> list[Measure]:
     torch.set_num_threads(arguments.threads or 1)  # a model this small is no work for two
     with tempfile.TemporaryDirectory() as folder:
         make_model(Path(folder))
-        engine = Engine(folder, "entropy(0.3)", "cpu")
+        engine = Engine(folder, "entropy(0.3)", "cpu", backend=arguments.backend)
         started, curve = time.perf_counter(), []
         for done, _ in enumerate(engine.stream(texts_of(rows)), start=1):
             if done % max(1, rows // 200) == 0:
@@ -286,7 +286,7 @@ def over_many_rows(arguments: argparse.Namespace) -> list[Measure]:
         "rss_mb": {f"{100 * share:.0f}%": round(held, 1) for share, held in curve[19::20]},
         "machine": about_machine(engine.setting),
     }
-    name = f"memory over {rows:,} rows: growth after the first tenth, MB"
+    name = f"memory over {rows:,} rows, backend {arguments.backend}: growth after the first tenth, MB"
     return [{"measure": name, "value": round(growth, 1), "target": FLAT, "detail": detail}]
 
 
@@ -307,6 +307,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--memory", action="store_true", help="memory over a million rows, and nothing else")
+    parser.add_argument("--backend", choices=("onnx", "torch"), default="onnx", help="with --memory")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--rounds", type=int)
     parser.add_argument("--rows", type=int)

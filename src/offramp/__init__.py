@@ -8,6 +8,7 @@ from offramp.interop import convert, load
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
 
 if TYPE_CHECKING:
+    from offramp.engine import Engine
     from offramp.evaluation.comparison import compare
     from offramp.evaluation.run import evaluate
     from offramp.exported_folder import export
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Engine",
     "MultiExitConfig",
     "MultiExitForQuestionAnswering",
     "MultiExitForSequenceClassification",
@@ -35,6 +37,7 @@ __all__ = [
 ]
 
 _VERBS = {
+    "Engine": "offramp.engine",
     "compare": "offramp.evaluation.comparison",
     "evaluate": "offramp.evaluation.run",
     "export": "offramp.exported_folder",

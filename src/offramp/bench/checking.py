@@ -21,11 +21,13 @@ FAR = {"fp32": 1e-3, "fp16": 0.02, "bf16": 0.1, "int8": 0.2}
 """How far logits may be from those of the reference in fp32, as a share of the largest."""
 
 
-def check_answers(model: MultiExitModel, contestants: Sequence[Contestant], rows: Numbered) -> None:
+def check_answers(model: MultiExitModel, contestants: Sequence[Contestant], rows: Numbered) -> dict[str, str]:
     """Every contestant's answers to a few rows against the reference: each row alone, in fp32, layer by layer.
 
-    In lower precision a row near the threshold may leave elsewhere; its logits must be those of where it left.
+    In lower precision a row near the threshold may leave elsewhere; its logits must be those of where it left. A rival
+    in lower precision may be as far off as it is: that is said, by its name.
     """
+    notes = {}
     traces = reference(model, rows)
     largest = max(float(np.abs(trace).max()) for trace in traces.values())
     for contestant in contestants:
@@ -33,14 +35,18 @@ def check_answers(model: MultiExitModel, contestants: Sequence[Contestant], rows
         for number, trace in traces.items():
             _check_exit(model, contestant, number, trace, said[number].exit)
             expected, found = trace[said[number].exit], said[number].logits
-            if (
-                found.shape != expected.shape
-                or not np.abs(found - expected).max() <= FAR[contestant.precision] * largest
-            ):
+            same_shape = found.shape == expected.shape
+            off = float(np.abs(found - expected).max()) / largest if same_shape else np.inf
+            if off <= FAR[contestant.precision]:
+                continue
+            if same_shape and contestant.precision != "fp32" and not isinstance(contestant, Offramp):
+                notes[contestant.name] = f"its logits are up to {off:.0%} off those of fp32"
+            else:
                 raise OfframpError(
                     f"{contestant.name} answers row {number} with {_shown(found)}, the reference with "
                     f"{_shown(expected)}: nothing was timed; please report this"
                 )
+    return notes
 
 
 def _check_exit(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
 from offramp.bench.checking import check_answers
@@ -16,6 +17,7 @@ from offramp.bench.machine import about_machine
 from offramp.bench.results import BenchResults, ExitGain, Timing, Workload
 from offramp.bench.rivals import make_rivals
 from offramp.bench.timing import PAUSE, Rounds, interleave, seconds_of
+from offramp.bench.workload import by_length, cut
 from offramp.engine import Engine
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
@@ -64,7 +66,7 @@ class Bench:
         self._make_contestants()
         numbered = list(enumerate(self.rows))
         self.on_progress("checking their answers")
-        check_answers(self.model, self.contestants, numbered[:CHECKED])
+        self.settings["notes"] = check_answers(self.model, self.contestants, numbered[:CHECKED])
         a_row = sum(self._seconds_of_a_row(contestant, numbered) for contestant in self.contestants)
         for size in batch_sizes:
             self.on_progress("timing a stream" if size is None else f"timing batches of {size}")
@@ -113,7 +115,7 @@ class Bench:
         least = -(-LEAST_ROWS // at_a_time) * at_a_time
         for_a_round = budget / GOOD_ROUNDS - PAUSE * len(self.contestants)
         affordable = int(for_a_round / a_row) // at_a_time * at_a_time
-        chosen = rows[: max(affordable, least)]
+        chosen = spread(rows, max(affordable, least) // at_a_time, size) if size else rows[: max(affordable, least)]
         taking_part = [one for one in self.contestants if not (size == 1 and one.only_in_batches)]
         batches = {
             one.name: [partial(one.run, work) for work in (one.batches(chosen, size) if size else one.stream(chosen))]
@@ -121,8 +123,8 @@ class Bench:
         }
         rounds, warm_up = Rounds(), Rounds()
         started = time.perf_counter()
-        if affordable >= least:
-            interleave(batches, warm_up, 0, 1)
+        once = batches if affordable >= least else {name: turns[:1] for name, turns in batches.items()}
+        interleave(once, warm_up, 0, 1)
         for _, with_exits in self.pairs:
             with_exits.finished.clear()
         interleave(batches, rounds, budget - (time.perf_counter() - started), MOST_ROUNDS)
@@ -156,3 +158,16 @@ class Bench:
             fastest=fastest,
             faster_than={name: rounds.ratio(name, fastest) for name in names if name != fastest},
         )
+
+
+def spread(rows: Numbered, batches: int, size: int) -> Numbered:
+    """So many batches of the sorted rows, short to long, in the order they were given.
+
+    Few rows sorted by length would differ in it more than many do, and whoever pads would be wronged.
+    """
+    by_size = cut(by_length(rows), size)
+    whole = [batch for batch in by_size if len(batch) == size] or by_size
+    picked = np.linspace(0, len(whole) - 1, min(batches, len(whole)) + 2)[1:-1].round().astype(int)
+    if batches >= len(whole):
+        picked = np.arange(len(whole))
+    return sorted((row for place in picked for row in whole[place]), key=lambda numbered: numbered[0])

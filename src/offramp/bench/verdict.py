@@ -5,6 +5,10 @@ from __future__ import annotations
 from offramp.bench.results import ExitGain, Workload
 
 OURS = "offramp"
+LEAVES = 1.01
+"""By layers: less is nobody."""
+ROUNDS, NOISE = 3, 1.15
+"""Fewer rounds say nothing, and more than the layers saved is a machine that slowed down meanwhile."""
 
 
 def verdict(workload: Workload) -> str:
@@ -14,6 +18,12 @@ def verdict(workload: Workload) -> str:
 
 
 def _exits(workload: Workload) -> str:
+    if workload.ideal < LEAVES:
+        return "no text leaves early, so there is nothing to gain"
+    best = max(gain.speed_up for gain in workload.gains)
+    if workload.rounds < ROUNDS or best > NOISE * workload.ideal:
+        found = f"{_speeds(workload.gains)} as fast as full depth, {workload.ideal:.2f}× by layers"
+        return f"too few rounds to tell ({found}): give more --seconds"
     paying = [gain for gain in workload.gains if gain.pays]
     idle = [gain for gain in workload.gains if not gain.pays]
     by_layers = f", {workload.ideal:.2f}× by layers"

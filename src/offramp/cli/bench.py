@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -25,7 +27,7 @@ from offramp.errors import Interrupted, OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
-from offramp.policies import Policy
+from offramp.policies import Policy, Scripted
 from offramp.prediction.files import heeding_ctrl_c
 from offramp.prediction.inputs import open_table, table_items
 from offramp.tasks.encoding import Row, text_encoder
@@ -78,8 +80,11 @@ def bench_command(
     sizes = _sizes(batch_sizes)
     opened, home = _open(model)
     target = out or home
+    if not math.isfinite(seconds):
+        raise OfframpError(f"--seconds {seconds}: expected a number of seconds")
     if any(place.is_file() for place in (target, *target.parents)):
         raise OfframpError(f"{target} cannot be made: there is a file of that name, or above it; name another --out")
+    _make(target)
     count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
     texts = made_up_rows(count, opened) if data is None else _own_rows(data, opened, count)
     bench = Bench(
@@ -94,6 +99,8 @@ def bench_command(
             bench.run([*measured, None])
     except KeyboardInterrupt:
         kept = f": {target / 'bench.json'} holds what was measured" if _write(bench.results(), target) else ""
+        with suppress(OSError):
+            target.rmdir()  # if nothing is in it
         done = len(bench.workloads)
         raise Interrupted(f"stopped after {done} of {len(measured) + 1} batch sizes{kept}") from None
     _write(bench.results(), target)
@@ -127,7 +134,10 @@ def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:
     """As asked, or the folder's; else a script, so that there is something to see."""
     if asked is None and (not model.name_or_path or folder_policy(Path(model.name_or_path)) is None):
         return scripted_exits(rows, model.backbone.depth)
-    return policy_for(model, asked)
+    policy = policy_for(model, asked)
+    if isinstance(policy, Scripted) and len(policy.layers) < rows:
+        raise OfframpError(f"the script has {len(policy.layers)} samples, and {rows} rows are measured: give --rows")
+    return policy
 
 
 def _own_rows(path: Path, model: MultiExitModel, most: int) -> list[Row]:
@@ -156,14 +166,20 @@ def _cells(path: Path, model: MultiExitModel) -> Iterator[Text]:
     return (text for text, _ in table_items(open_table(str(path), None), model, None, None, []))
 
 
+def _make(folder: Path) -> None:
+    """Before anything is measured."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OfframpError(f"{folder} cannot be made ({error.strerror}): name another --out") from error
+    if not os.access(folder, os.W_OK):
+        raise OfframpError(f"{folder} cannot be written to: name another --out")
+
+
 def _write(results: BenchResults, folder: Path) -> bool:
     """bench.json and, where matplotlib is installed, bench.png; nothing before the first batch size is measured."""
     if not results.workloads:
         return False
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OfframpError(f"{folder} cannot be written to ({error.strerror})") from error
     results.write(folder / "bench.json")
     (folder / "bench.png").unlink(missing_ok=True)
     try:
@@ -202,6 +218,9 @@ def _show(results: BenchResults, folder: Path) -> None:
     console.print(NOTE, soft_wrap=True, style="dim")
     for workload in results.workloads:
         console.print(verdict(workload), soft_wrap=True, markup=False)
+    for name, what in results.settings.get("notes", {}).items():
+        console.print(f"{name}: {what}", soft_wrap=True, markup=False, style="dim")
     for name, why in results.skipped.items():
         console.print(f"not measured: {name} ({why})", soft_wrap=True, markup=False, style="dim")
-    console.print(f"{folder}: bench.json, bench.png", soft_wrap=True, markup=False)
+    names = [path.name for path in (folder / "bench.json", folder / "bench.png") if path.exists()]
+    console.print(f"{folder}: {', '.join(names)}", soft_wrap=True, markup=False)

@@ -199,6 +199,11 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
                     count(writer.written)
                     check()
     except KeyboardInterrupt:
+        if not writer.written:
+            writer.close()
+            if out is not None:
+                out.unlink(missing_ok=True)
+            raise Interrupted("stopped before the first answer: nothing was written") from None
         where = f"{out} holds their answers" if out else "their answers were written"
         raise Interrupted(f"stopped after {writer.written:,} rows: {where}, whole lines only") from None
     except OfframpError as error:

@@ -133,8 +133,6 @@ class Engine:
 
     def __call__(self, texts: Iterable[Text]) -> list[Prediction]:
         """Answers in the order of the texts."""
-        if isinstance(texts, str):
-            raise OfframpError("the engine takes a list of texts: write [text]")
         return list(self.stream(texts))
 
     def stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
@@ -142,6 +140,8 @@ class Engine:
 
         The texts are read in another thread.
         """
+        if isinstance(texts, str):
+            raise OfframpError("the engine takes a list of texts: write [text]")
         if self.model.objective.name == "span":
             raise OfframpError("this model answers questions with spans: use SpanPredictor, or offramp.predict")
         answers = self._answers(texts, partial(encode_texts, self.encoder, self.model.backbone))

@@ -20,6 +20,8 @@ from offramp.policies import Policy, State, select_rows
 SLOTS = 64
 """Rows in the batch of a backbone whose layers are all the same: what leaves is refilled at once."""
 
+NO_EXIT = -1
+
 Hidden = Any
 """A layer's output for one row, in the form its `Layers` likes best."""
 
@@ -32,8 +34,8 @@ class Layers(ABC):
         """Tokens to the first layer's input, one a row."""
 
     @abstractmethod
-    def layer(self, index: int, hidden: Sequence[Hidden], then: int | None = None) -> list[Hidden]:
-        """Run layer `index` (0-based); exit number `then` will be asked next about all rows, where there is one."""
+    def layer(self, index: int, hidden: Sequence[Hidden], then: Sequence[int]) -> list[Hidden]:
+        """Run layer `index` (0-based); `then` says for each row the exit that will be asked next, or `NO_EXIT`."""
 
     @abstractmethod
     def exit(self, exit: int, hidden: Sequence[Hidden]) -> Tensor:
@@ -125,8 +127,8 @@ class HostRunner(Runner):
     def _round(self) -> list[Finished]:
         """Run one more layer for every row in the batch; rows at different depths share it where it is the same."""
         rows = [one for wave in self.waves for one in wave.hidden]
-        first = self.waves[0]
-        hidden = self.layers.layer(first.layer, rows, self._next_asked(first) if len(self.waves) == 1 else None)
+        then = [exit for wave in self.waves for exit in [self._next_asked(wave)] * len(wave)]
+        hidden = self.layers.layer(self.waves[0].layer, rows, then)
         finished, start = [], 0
         for wave in self.waves:
             wave.hidden = hidden[start : start + len(wave)]
@@ -136,10 +138,9 @@ class HostRunner(Runner):
         self.waves = [wave for wave in self.waves if len(wave)]
         return finished
 
-    def _next_asked(self, wave: Wave) -> int | None:
+    def _next_asked(self, wave: Wave) -> int:
         """The exit right after the wave's next layer, if it is asked."""
-        here = wave.exit < len(self.exit_layers) and self.exit_layers[wave.exit] == wave.layer + 1
-        return wave.exit if here and self.asked[wave.exit] else None
+        return wave.exit if self.asked[wave.exit] and self.exit_layers[wave.exit] == wave.layer + 1 else NO_EXIT
 
     def _ask(self, wave: Wave) -> list[Finished]:
         """Ask the exits after the layer that was just run, and let go who leaves."""

@@ -18,6 +18,8 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         policy = asked
     elif isinstance(asked, str):
         policy = policy_from_text(asked)
+    elif asked is not None:
+        raise OfframpError(f"policy {asked!r}: give a policy, or one as text such as 'entropy(0.1)'")
     else:
         own = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
         policy = own or Fixed(model.exits.layers[-1])

@@ -42,7 +42,7 @@ class TorchLayers(Layers):
         return hidden
 
     @torch.no_grad()
-    def layer(self, index: int, hidden: Sequence[Tensor], then: int | None = None) -> list[Tensor]:
+    def layer(self, index: int, hidden: Sequence[Tensor], then: Sequence[int] = ()) -> list[Tensor]:
         after = list(hidden)
         lengths = [len(row) for row in hidden]
         for picked in self._groups(lengths):

@@ -64,6 +64,7 @@ def evaluate(
     >>> trace.point("entropy(0.1)").score
     >>> trace.sweep(Entropy).plot()
     """
+    precision = None if precision == "auto" else precision
     given = None if isinstance(model, MultiExitModel) else Path(model)
     opened = model if isinstance(model, MultiExitModel) else load(model)
     record = training_record(opened)

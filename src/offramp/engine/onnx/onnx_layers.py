@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offramp.engine.host_runner import Layers, padded_logits
-from offramp.engine.onnx.segments import NO_EXIT, FusedSegments, array
+from offramp.engine.host_runner import NO_EXIT, Layers, padded_logits
+from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.runner import Packed
 from offramp.errors import OfframpError, one_line
@@ -21,7 +21,6 @@ from offramp.models import MultiExitModel
 
 Array = NDArray[np.float32]
 EMBEDDINGS = -1
-ONLY_HIDDEN = ["after"]
 GRAPH_BYTES = 1_500_000_000
 """Of weights in one graph: a file in this format ends at 2 GiB."""
 
@@ -43,10 +42,11 @@ class OnnxLayers(Layers):
         self.alike = [np.array(modules.index(module)) for module in modules]
         """For each layer the first that has its weights."""
         self.parts = in_parts(model, sorted({int(first) for first in self.alike}))
+        self.part_of = {layer: part for part, layers in enumerate(self.parts) for layer in layers}
         self.sessions: dict[tuple[int, int], Any] = {}
         self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.exits))}
-        self.said: tuple[int, Any, Any] = (NO_EXIT, None, None)
-        """An exit that was asked with its layer: its number, the layer's output, its logits."""
+        self.said: dict[int, tuple[int, Array]] = {}
+        """The exit that was asked with the last layer, and what it said, by the layer's output for each row."""
         try:
             self._session(EMBEDDINGS, rows=1)
         except OfframpError:
@@ -68,44 +68,39 @@ class OnnxLayers(Layers):
         session = self._session(EMBEDDINGS, len(rows))
         return self._map(lambda feed: session.run(None, feed)[0], feeds)
 
-    def layer(self, index: int, hidden: Sequence[Array], then: int | None = None) -> list[Array]:
+    def layer(self, index: int, hidden: Sequence[Array], then: Sequence[int]) -> list[Array]:
         which = self.alike[index]
-        part = next(number for number, layers in enumerate(self.parts) if which in layers)
-        session = self._session(part, len(hidden))
-        if len(hidden) == 1 and then is not None:
-            after, logits = session.run(None, {"hidden": hidden[0], "layer": which, "exit": self.number_of[then]})
-            self.said = then, after, logits
-            return [after]
-        feed = {"layer": which, "exit": self.number_of[NO_EXIT]}
-        return self._map(lambda row: session.run(ONLY_HIDDEN, {"hidden": row, **feed})[0], hidden)
+        session = self._session(self.part_of[int(which)], len(hidden))
+
+        def run(place: int) -> tuple[Array, Array]:
+            exit = self.number_of[then[place]]
+            after, logits = session.run(None, {"hidden": hidden[place], "layer": which, "exit": exit})
+            return after, logits
+
+        done = self._map(run, range(len(hidden)))
+        self.said = {id(after): (exit, logits) for (after, logits), exit in zip(done, then, strict=True)}
+        return [after for after, _ in done]
 
     def exit(self, exit: int, hidden: Sequence[Array]) -> Tensor:
-        asked, after, said = self.said
-        if asked != exit or len(hidden) > 1 or hidden[0] is not after:
-            said = self._head(exit, np.concatenate([row[0] for row in hidden]) if self.spans else self._pooled(hidden))
-        logits = torch.from_numpy(said)
-        return padded_logits(logits.split([row.shape[1] for row in hidden])) if self.spans else logits
+        said = [self.said[id(row)] for row in hidden]
+        # The second of two exits after one layer was not asked with it.
+        logits = [
+            torch.from_numpy(one if asked == exit else self._head(exit, row))
+            for row, (asked, one) in zip(hidden, said, strict=True)
+        ]
+        return padded_logits(logits) if self.spans else logits[0] if len(logits) == 1 else torch.cat(logits)
 
-    def _head(self, exit: int, pooled: Array) -> Array:
-        """Pooler and classifier: (n, H) to (n, C)."""
-        if self.exits.pooler_of:
-            pooler = self.exits.poolers[str(self.exits.pooler_of[exit])]
-            pooled = np.tanh(pooled @ array(pooler.weight).T + array(pooler.bias))
-        classifier = self.exits.classifiers[str(self.exits.classifier_of[exit])]
-        logits: Array = pooled @ array(classifier.weight).T + array(classifier.bias)
-        return logits
+    def _head(self, exit: int, row: Array) -> Array:
+        """The logits of one row: (1, C), or (T, 2) for spans."""
+        batch = torch.from_numpy(row)
+        with torch.no_grad():
+            logits = self.exits(exit, batch, torch.ones(batch.shape[:2], dtype=torch.long))
+        values: Array = (logits[0] if self.spans else logits).numpy()
+        return values
 
     def is_sound(self, hidden: Array) -> bool:
         """Rounding to int8 turns NaN into a number, but a token that holds one keeps it: by what is added to it."""
         return not self.segments.int8 or bool(np.isfinite(hidden.sum()))
-
-    def _pooled(self, hidden: Sequence[Array]) -> Array:
-        """One vector a row: (n, H)."""
-        if self.exits.pooling == ("first",):
-            return hidden[0][:, 0] if len(hidden) == 1 else np.concatenate([row[:, 0] for row in hidden])
-        rows = [torch.from_numpy(row) for row in hidden]
-        marks = [torch.ones(row.shape[:2], dtype=torch.long) for row in rows]
-        return torch.cat([self.exits.pool(row, mark) for row, mark in zip(rows, marks, strict=True)]).numpy()
 
     def _session(self, part: int, rows: int) -> Any:
         """Some of the layers, or the embeddings, made when they are first needed. Alone, a row uses all threads."""
@@ -115,7 +110,7 @@ class OnnxLayers(Layers):
             self.sessions[part, threads] = open_session(graph, threads)
         return self.sessions[part, threads]
 
-    def _map(self, run: Callable[[Any], Array], rows: Sequence[Any]) -> list[Array]:
+    def _map(self, run: Callable[[Any], Any], rows: Sequence[Any]) -> list[Any]:
         """`run` on every row; the workers take the next row as they become free."""
         if len(rows) == 1 or self.threads == 1:
             return [run(row) for row in rows]

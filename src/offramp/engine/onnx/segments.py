@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from offramp.backbones.parts import LayerParts
+from offramp.engine.host_runner import NO_EXIT
 from offramp.engine.onnx.graph import CONTRIB, Graph
 from offramp.engine.onnx.quantising import LARGEST, LARGEST_HALVED, quantise
 from offramp.engine.processor import has_wide_dot_products
@@ -34,7 +35,6 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 """The ONNX operator of each of Hugging Face's activations."""
 
 
-NO_EXIT = -1
 BELOW_ZERO = 0.17
 """How far GELU goes: a token that is nowhere higher is divided by this."""
 TINY = 1e-12
