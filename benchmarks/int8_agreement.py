@@ -3,7 +3,9 @@
     python benchmarks/int8_agreement.py MODEL --data-dir glue --json benchmarks/results/engine_cpu.json
 
 The model is one that `offramp train` made: its folder says the task. The numbers in the results are of a MiniLM
-(6 layers, 384 wide) trained by `offramp train --task sst-2 --recipe elasticbert --epochs 1 --batch-size 128 --learning-rate 1e-4`.
+(6 layers, 384 wide) trained by
+
+    offramp train --task sst-2 --recipe elasticbert --epochs 1 --batch-size 128 --learning-rate 1e-4
 """
 
 from __future__ import annotations
