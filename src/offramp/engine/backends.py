@@ -110,8 +110,6 @@ def make_runner(model: MultiExitModel, policy: Policy, setting: Setting, *, reco
         from offramp.engine.onnx.onnx_layers import OnnxLayers
 
         return HostRunner(model, policy, OnnxLayers(model, setting.precision == "int8", setting.threads), record=record)
-    if setting.device.type == "cpu":
-        torch.set_num_threads(setting.threads)
     ready = prepared(model, setting)
     # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
     alone = setting.precision == "bf16" and setting.device.type == "cpu"

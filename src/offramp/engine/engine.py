@@ -154,7 +154,9 @@ class Engine:
     def _answers(self, items: Iterable[Any], encode: Encode) -> Iterator[RowAnswer]:
         if self._busy:
             raise OfframpError("the engine is answering already: finish that stream first, or make a second engine")
-        self._busy, finished, training = True, False, self.model.training
+        self._busy, finished, training, threads = True, False, self.model.training, torch.get_num_threads()
+        if self.setting.backend == "torch" and self.setting.threads != threads:
+            torch.set_num_threads(self.setting.threads)
         self.model.eval()  # dropout would make answers, and exits, a matter of chance
         try:
             if isinstance(items, Sequence) and len(items) <= self.window:
@@ -165,6 +167,8 @@ class Engine:
         finally:
             self._busy = False
             self.model.train(training)
+            if torch.get_num_threads() != threads:
+                torch.set_num_threads(threads)
             if not finished:
                 self.runner.drop()  # given up, or failed somewhere: its rows are nobody's
 
