@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -154,23 +155,33 @@ class Engine:
     def _answers(self, items: Iterable[Any], encode: Encode) -> Iterator[RowAnswer]:
         if self._busy:
             raise OfframpError("the engine is answering already: finish that stream first, or make a second engine")
-        self._busy, finished, training, threads = True, False, self.model.training, torch.get_num_threads()
-        if self.setting.backend == "torch" and self.setting.threads != threads:
-            torch.set_num_threads(self.setting.threads)
-        self.model.eval()  # dropout would make answers, and exits, a matter of chance
+        self._busy, finished = True, False
         try:
-            if isinstance(items, Sequence) and len(items) <= self.window:
-                yield from self._at_once(items, encode)
-            else:
-                yield from self._streamed(items, encode)
+            with self._at_work():
+                if isinstance(items, Sequence) and len(items) <= self.window:
+                    yield from self._at_once(items, encode)
+                else:
+                    yield from self._streamed(items, encode)
             finished = True
         finally:
             self._busy = False
-            self.model.train(training)
-            if torch.get_num_threads() != threads:
-                torch.set_num_threads(threads)
             if not finished:
                 self.runner.drop()  # given up, or failed somewhere: its rows are nobody's
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """The model without dropout, and torch on the engine's threads; afterwards both as they were."""
+        training, threads = self.model.training, torch.get_num_threads()
+        own = self.setting.threads if self.setting.backend == "torch" else threads
+        try:
+            self.model.eval()  # dropout would make answers, and exits, a matter of chance
+            if own != threads:
+                torch.set_num_threads(own)
+            yield
+        finally:
+            self.model.train(training)
+            if own != threads:
+                torch.set_num_threads(threads)
 
     def _at_once(self, items: Sequence[Any], encode: Encode) -> Iterator[RowAnswer]:
         """A list that fits into one window: no threads, no waiting."""
@@ -183,26 +194,28 @@ class Engine:
 
     def _streamed(self, items: Iterable[Any], encode: Encode) -> Iterator[RowAnswer]:
         found: dict[int, RowAnswer] = {}
-        given = read = 0
+        given = 0
+
+        def in_order() -> Iterator[RowAnswer]:
+            nonlocal given
+            while given in found:
+                yield found.pop(given)
+                given += 1
+
         feed = Feed(items, encode, self.size, self.window)
         try:
             while True:
                 if (window := feed.next_at_once()) is None:
                     self._collect(self.runner.flush(), found)  # nobody knows when more will come
-                    while given in found:
-                        yield found.pop(given)
-                        given += 1
+                    yield from in_order()
                     if (window := feed.next()) is None:
                         return
-                read = window.first + window.items
                 found |= self._errors(window)
                 for batch in window.batches:
                     self._collect(self.runner.submit(batch), found)
-                if read - given > HELD * self.window:
+                if window.first + window.items - given > HELD * self.window:
                     self._collect(self.runner.flush(), found)
-                while given in found:
-                    yield found.pop(given)
-                    given += 1
+                yield from in_order()
         finally:
             feed.close()
 

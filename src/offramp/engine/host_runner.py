@@ -13,14 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offramp.engine.runner import Finished, Packed, Runner
+from offramp.engine.runner import NO_EXIT, Finished, Packed, Runner
 from offramp.models import MultiExitModel
 from offramp.policies import Policy, State, select_rows
 
 SLOTS = 64
 """Rows in the batch of a backbone whose layers are all the same: what leaves is refilled at once."""
-
-NO_EXIT = -1
 
 Hidden = Any
 """A layer's output for one row, in the form its `Layers` likes best."""

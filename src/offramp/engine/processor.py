@@ -84,25 +84,25 @@ def memory_file() -> Path:
 
 
 @lru_cache
-def processor_flags() -> frozenset[str]:
-    """What the processor says it has; nothing where that cannot be read."""
+def processor_lines() -> tuple[str, ...]:
+    """What the system says about the processor, line by line; nothing where that cannot be read."""
     try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return tuple(Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines())
     except OSError:
-        return frozenset()
-    return frozenset(next((line for line in lines if line.startswith("flags")), "").split())
+        return ()
 
 
-@lru_cache
+def processor_line(name: str) -> str:
+    return next((line for line in processor_lines() if line.split("\t")[0].strip() == name), "")
+
+
 def processor_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
+    if not processor_lines():
         return platform.processor() or platform.machine()
-    wanted = ("model name", "cpu family", "model", "stepping")
-    return "|".join(next((line for line in lines if line.split("\t")[0].strip() == name), "") for name in wanted)
+    return "|".join(map(processor_line, ("model name", "cpu family", "model", "stepping")))
 
 
 def has_wide_dot_products() -> bool:
     """Whether int8 products are added up in 32 bits at once (VNNI)."""
-    return bool(processor_flags() & {"avx512_vnni", "avx_vnni"}) or platform.machine() in ("aarch64", "arm64")
+    flags = set(processor_line("flags").split())
+    return bool(flags & {"avx512_vnni", "avx_vnni"}) or platform.machine() in ("aarch64", "arm64")

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+NO_EXIT = -1
+"""Where an exit's number stands and none is meant."""
+
 
 @dataclass(frozen=True)
 class Packed:

@@ -12,10 +12,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offramp.engine.host_runner import NO_EXIT, Layers, padded_logits
+from offramp.engine.host_runner import Layers, padded_logits
 from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
-from offramp.engine.runner import Packed
+from offramp.engine.runner import NO_EXIT, Packed
 from offramp.errors import OfframpError, one_line
 from offramp.models import MultiExitModel
 

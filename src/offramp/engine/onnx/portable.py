@@ -23,6 +23,13 @@ class PortableSegments(Segments):
     In int8 one scale holds for all that a product is fed: a row's answer is its own only where it is run alone.
     """
 
+    def layer(self, index: int) -> bytes:
+        """Layer `index` (0-based): hidden (B, T, H) to the same."""
+        graph = Graph()
+        after = self._layer(graph, index, graph.input("hidden", ("B", "T", self.width)))
+        graph.output("after", after, ("B", "T", self.width))
+        return graph.model()
+
     def exit(self, exit: int) -> bytes:
         """A layer's output to logits (B, C) or, for spans, (B, T, 2) with padding at the smallest number."""
         graph = Graph()

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from torch import nn
 
 from offramp.backbones.parts import LayerParts
-from offramp.engine.host_runner import NO_EXIT
 from offramp.engine.onnx.graph import CONTRIB, Graph
 from offramp.engine.onnx.quantising import LARGEST, LARGEST_HALVED, quantise
 from offramp.engine.processor import has_wide_dot_products
+from offramp.engine.runner import NO_EXIT
 from offramp.models import MultiExitModel
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -33,8 +33,6 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "tanh": ("Tanh", {}),
 }
 """The ONNX operator of each of Hugging Face's activations."""
-
-
 BELOW_ZERO = 0.17
 """How far GELU goes: a token that is nowhere higher is divided by this."""
 TINY = 1e-12
@@ -83,14 +81,8 @@ class Segments(ABC):
         graph.output("hidden", hidden, ("B", "T", self.width))
         return graph.model()
 
-    def layer(self, index: int) -> bytes:
-        """Layer `index` (0-based): hidden (B, T, H) to the same."""
-        graph = Graph()
-        after = self._layer(graph, index, graph.input("hidden", ("B", "T", self.width)))
-        graph.output("after", after, ("B", "T", self.width))
-        return graph.model()
-
     def _layer(self, graph: Graph, index: int, hidden: str) -> str:
+        """Layer `index` (0-based): (B, T, H) to the same."""
         parts = self.backbone.parts(index)
         context = self._attention(graph, hidden, parts)
         attended = self._add_norm(graph, self._linear(graph, context, parts.attended), hidden, parts.attended_norm)
