@@ -103,18 +103,34 @@ def decide(
 
 
 @triton.jit
-def decide_in_place(leave, exit_of, logits, slot_exits, slot_logits, ticks, counts, labels, ROWS: tl.constexpr):
-    """Who leaves first here; all rows stay where they are, and those that have left keep what they left with."""
+def decide_in_place(
+    leave, exit_of, logits, slot_exits, slot_logits, ticks, host_exits, host_logits, host_ticks, counts, labels,
+    ROWS: tl.constexpr, TELL: tl.constexpr,
+):  # fmt: skip
+    """Who leaves first here; all rows stay where they are, and those that have left keep what they left with.
+
+    With TELL it is written into the host's memory as well, the tick last: a copy afterwards would take longer.
+    """
     row = tl.arange(0, ROWS)
     real = row < tl.load(counts)
     now = real & (tl.load(leave + row) != 0) & (tl.load(slot_exits + row) < 0)
-    tl.store(slot_exits + row, tl.load(exit_of + row), mask=now)
+    exit = tl.load(exit_of + row)
+    tl.store(slot_exits + row, exit, mask=now)
+    if TELL:
+        tl.store(host_exits + row, exit, mask=now)
     for label in range(labels):
         logit = tl.load(logits + row * labels + label).to(tl.float32)
         tl.store(slot_logits + row * labels + label, logit, mask=now)
-    tick = tl.load(ticks)
+        if TELL:
+            tl.store(host_logits + row * labels + label, logit, mask=now)
+    tick = tl.load(ticks) + 1
     tl.debug_barrier()
-    tl.store(ticks, tick + 1)
+    tl.store(ticks, tick)
+    if TELL:
+        seen = tl.inline_asm_elementwise(
+            "fence.acq_rel.sys; mov.b32 $0, $1;", "=r,r", [tick], dtype=tl.int32, is_pure=False, pack=1
+        )
+        tl.store(host_ticks, seen)
 
 
 @triton.jit

@@ -11,12 +11,13 @@ from torch import Tensor
 from offramp.engine.graphs import exit_kernels
 from offramp.engine.graphs.layers import own_product
 from offramp.engine.graphs.memory import Pool, Rows, Scratch, Slot, leaves
-from offramp.engine.graphs.sizes import TILE
+from offramp.engine.graphs.sizes import ROWS, TILE
 from offramp.engine.graphs.stages import Stage
 from offramp.engine.graphs.weights import HeadWeights
 from offramp.policies import Policy, State
 
 KINDS = {"first": exit_kernels.FIRST, "mean": exit_kernels.MEAN, "max": exit_kernels.MAX}
+FIRST_ALONE = [exit_kernels.FIRST, 0, 0]
 
 
 class Heads:
@@ -36,20 +37,22 @@ class Heads:
         self.exit_layers = exit_layers
         self.last = last
         """The exit that takes everybody who is left."""
+        weight = heads[0].classifier.weight
+        numbers = torch.arange(len(heads), dtype=torch.int32, device=weight.device)
+        self._numbers = numbers[:, None].expand(-1, ROWS[-1]).contiguous()
+        """Each exit's number, for as many rows as there can be."""
 
     def logits(self, exit: int, hidden: Tensor, rows: Rows, count: int) -> Tensor:
         """(T, H) to (count, C)."""
-        head, width = self.heads[exit], hidden.shape[1]
-        pooled = torch.empty(count, width, dtype=hidden.dtype, device=hidden.device)
-        a, b, c = self.kinds
-        exit_kernels.pool_rows[(count,)](
-            pooled, hidden, rows.start, rows.length, rows.counts,
-            width=width, A=a, B=b, C=c, WIDE=triton.next_power_of_2(width), TOKENS=8, num_warps=4,
-        )  # fmt: skip
-        if head.pooler is not None:
-            wide = torch.empty(count, len(head.pooler.weight), dtype=hidden.dtype, device=hidden.device)
-            own_product(head.pooler, pooled, wide, "tanh")
-            pooled = wide
+        head = self.heads[exit]
+        if head.pooler is None:
+            pooled = self._pooled(hidden, rows, count)
+        else:
+            pooled = torch.empty(count, len(head.pooler.weight), dtype=hidden.dtype, device=hidden.device)
+            if self.kinds == FIRST_ALONE:  # the product can find these tokens by itself
+                own_product(head.pooler, hidden, pooled, "tanh", rows.start[:count])
+            else:
+                own_product(head.pooler, self._pooled(hidden, rows, count), pooled, "tanh")
         labels, width = head.classifier.weight.shape
         logits = torch.empty(count, labels, dtype=hidden.dtype, device=hidden.device)
         exit_kernels.classify[(count,)](
@@ -57,6 +60,17 @@ class Heads:
             width=width, WIDE=triton.next_power_of_2(width), num_warps=1,
         )  # fmt: skip
         return logits
+
+    def _pooled(self, hidden: Tensor, rows: Rows, count: int) -> Tensor:
+        """(T, H) to (count, H)."""
+        width = hidden.shape[1]
+        pooled = torch.empty(count, width, dtype=hidden.dtype, device=hidden.device)
+        a, b, c = self.kinds
+        exit_kernels.pool_rows[(count,)](
+            pooled, hidden, rows.start, rows.length, rows.counts,
+            width=width, A=a, B=b, C=c, WIDE=triton.next_power_of_2(width), TOKENS=8, num_warps=4,
+        )  # fmt: skip
+        return pooled
 
     def step(
         self, stage: Stage, hidden: Tensor, rows: Rows, count: int, state: State
@@ -70,7 +84,7 @@ class Heads:
                 goes = torch.ones_like(goes)
             if leave is None:
                 leave, logits = goes, now
-                by = torch.full((count,), exit, dtype=torch.int32, device=hidden.device)
+                by = self._numbers[exit, :count]
             else:  # the first exit that lets a row go has it
                 logits = torch.where(leave.unsqueeze(1), logits, now)
                 by = torch.where(leave, by, exit)
@@ -117,11 +131,14 @@ class Heads:
     ) -> None:
         """Those who leave go to the slot; all stay where they are."""
         leave, by, logits, state = self.step(stage, hidden, rows, count, _first(state, count))
+        tell = slot.is_told(count)
         exit_kernels.decide_in_place[(1,)](
-            leave.view(torch.uint8), by, logits, slot.exits(count), slot.logits(count), slot.ticks, rows.counts,
-            logits.shape[1], ROWS=count, num_warps=min(8, max(1, count // 64)),
+            leave.view(torch.uint8), by, logits, slot.exits(count), slot.logits(count), slot.ticks,
+            slot.host_exits(count), slot.host_logits(count), slot.host_ticks, rows.counts,
+            logits.shape[1], ROWS=count, TELL=tell, num_warps=min(8, max(1, count // 64)),
         )  # fmt: skip
-        slot.send(count)
+        if not tell:
+            slot.send(count)
         for old, new in zip(leaves(state), leaves(after), strict=False):  # nothing comes after the last stage
             new[:count].copy_(old)
 

@@ -12,14 +12,17 @@ import triton
 import triton.language as tl
 from triton.language.extra import libdevice
 
+from offramp.engine.graphs.following import follow
+
 
 @triton.jit
 def number_rows(counts, length, start, first_tile, ROWS: tl.constexpr, TILE: tl.constexpr):
     """From the rows' lengths, where each begins and its tiles begin. One program."""
     row = tl.arange(0, ROWS)
-    tokens = tl.load(length + row, mask=row < tl.load(counts), other=0)
+    real = row < tl.load(counts)
+    tokens = tl.load(length + row, mask=real, other=0)
     tiles = (tokens + TILE - 1) // TILE
-    tl.store(start + row, tl.cumsum(tokens, 0) - tokens)
+    tl.store(start + row, tl.where(real, tl.cumsum(tokens, 0) - tokens, 0))
     tl.store(first_tile + row, tl.cumsum(tiles, 0) - tiles)
     tl.store(counts + 2, tl.sum(tiles, 0))
 
@@ -80,9 +83,10 @@ def _norm_and_store(out, poison, row_of, counts, values, seen, token, column, we
 @triton.jit
 def add_and_norm(
     out, new, residual, weight, bias, poison, row_of, counts, tokens, eps,
-    width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr,
+    width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out = LayerNorm(residual + new), the sum rounded as it is where it passes through memory."""
+    follow(PDL)
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, WIDE)
     seen = (token < tokens)[:, None] & (column < width)[None, :]
@@ -118,13 +122,14 @@ def embed(
 def attention(
     out, qkv, tile_query, tile_begin, tile_end, counts, scale,
     heads: tl.constexpr, width: tl.constexpr, WIDE: tl.constexpr, PRECISION: tl.constexpr,
-    QUERIES: tl.constexpr, KEYS: tl.constexpr, PROGRAMS: tl.constexpr,
+    QUERIES: tl.constexpr, KEYS: tl.constexpr, PROGRAMS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """Every token attends to its own row: (T, 3 · heads · width) to (T, heads · width).
 
     A tile is up to QUERIES tokens of one row, from `tile_query` on; the row lies from `tile_begin` to `tile_end`. Keys
     are taken from the row's start: what a row gets is the same to the last bit wherever it lies.
     """
+    follow(PDL)
     column = tl.arange(0, WIDE)
     inside = (column < width)[None, :]
     stride = 3 * heads * width

@@ -11,6 +11,7 @@ import triton
 from torch import Tensor
 
 from offramp.engine.graphs import kernels
+from offramp.engine.graphs.following import FOLLOWING
 from offramp.engine.graphs.linear import linear
 from offramp.engine.graphs.memory import Intake, Rows, Scratch
 from offramp.engine.graphs.sizes import KEYS, ROWS, TILE, fitting, most_tiles
@@ -65,8 +66,9 @@ class Products:
                     self._agrees[rows, outputs, inputs] = torch.equal(ours, theirs)
 
 
-def own_product(layer: Linear, x: Tensor, out: Tensor, activation: str | None) -> None:
-    rows, (columns, inputs) = len(x), layer.weight.shape
+def own_product(layer: Linear, x: Tensor, out: Tensor, activation: str | None, row_at: Tensor | None = None) -> None:
+    """With `row_at` (M,) of those rows of x, and no others."""
+    rows, (columns, inputs) = len(out), layer.weight.shape
     if x.dtype == torch.float32:
         shape = (32, 32, 32, 4, 2)
     elif rows <= FEW:
@@ -75,9 +77,9 @@ def own_product(layer: Linear, x: Tensor, out: Tensor, activation: str | None) -
         shape = (64, 64, 64, 4, 5) if rows <= 1024 else (64, 128, 64, 4, 4)
     tall, wide, deep, warps, stages = shape
     linear[(triton.cdiv(rows, tall) * triton.cdiv(columns, wide),)](
-        out, x, layer.weight, layer.bias, rows, columns, inputs,
-        ACTIVATION=activation, PRECISION="ieee", EVEN=inputs % deep == 0,
-        ROWS=tall, COLUMNS=wide, INPUTS=deep, GROUP=8, num_warps=warps, num_stages=stages,
+        out, x, x if row_at is None else row_at, layer.weight, layer.bias, rows, columns, inputs,
+        ACTIVATION=activation, PRECISION="ieee", EVEN=inputs % deep == 0, PICK=row_at is not None,
+        ROWS=tall, COLUMNS=wide, INPUTS=deep, GROUP=8, num_warps=warps, num_stages=stages, **FOLLOWING,
     )  # fmt: skip
 
 
@@ -160,6 +162,7 @@ class Layers:
             math.log2(math.e) / math.sqrt(weights.head_width),
             heads=weights.heads, width=weights.head_width, WIDE=max(16, triton.next_power_of_2(weights.head_width)),
             PRECISION="ieee", QUERIES=TILE, KEYS=KEYS, PROGRAMS=self.programs, num_warps=1, num_stages=3,
+            **FOLLOWING,
         )  # fmt: skip
 
     @staticmethod
@@ -167,5 +170,5 @@ class Layers:
         tokens, width = new.shape
         kernels.add_and_norm[(tokens,)](
             out, new, residual, norm.weight, norm.bias, rows.poison, rows.row_of, rows.counts, tokens, norm.eps,
-            **norm_shape(width),
+            **norm_shape(width), **FOLLOWING,
         )  # fmt: skip

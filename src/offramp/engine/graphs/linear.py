@@ -6,16 +6,21 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
+from offramp.engine.graphs.following import follow
 from offramp.engine.graphs.kernels import activated
 
 
 @triton.jit
 def linear(
-    out, x, weight, bias, rows, columns, inputs,
-    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr,
+    out, x, row_at, weight, bias, rows, columns, inputs,
+    ACTIVATION: tl.constexpr, PRECISION: tl.constexpr, EVEN: tl.constexpr, PICK: tl.constexpr, PDL: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, INPUTS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    """One (ROWS, COLUMNS) tile of the output: x (M, K), weight (N, K), out (M, N), all row by row."""
+    """One (ROWS, COLUMNS) tile of the output: x (M, K), weight (N, K), out (M, N), all row by row.
+
+    With PICK row m of x is row `row_at[m]` of what x points to.
+    """
+    follow(PDL)
     tile = tl.program_id(0)
     tall, wide = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
     # Tiles that share rows of x run near each other, so that they find them in the cache.
@@ -25,7 +30,10 @@ def linear(
     m = (group_first + (tile % in_group) % group_size) * ROWS + tl.arange(0, ROWS)
     n = ((tile % in_group) // group_size) * COLUMNS + tl.arange(0, COLUMNS)
     k = tl.arange(0, INPUTS)
-    x_at = x + (m % rows).to(tl.int64)[:, None] * inputs + k[None, :]
+    row = m % rows
+    if PICK:
+        row = tl.load(row_at + row)
+    x_at = x + row.to(tl.int64)[:, None] * inputs + k[None, :]
     w_at = weight + (n % columns).to(tl.int64)[:, None] * inputs + k[None, :]
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for block in range(0, inputs, INPUTS):

@@ -14,6 +14,9 @@ from torch import Tensor
 from offramp.engine.graphs.sizes import most_tiles
 from offramp.policies import State
 
+TOLD = 1024
+"""Numbers that a kernel writes to the host one by one; more are faster in one copy."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -80,8 +83,25 @@ class Slot:
 
     def logits(self, rows: int, exit: int = 0) -> Tensor:
         """Of a recording runner, each exit has its own."""
+        return self._logits(self.words, rows, exit)
+
+    def host_exits(self, rows: int) -> Tensor:
+        return self.host[:rows]
+
+    def host_logits(self, rows: int) -> Tensor:
+        return self._logits(self.host, rows, 0)
+
+    def _logits(self, words: Tensor, rows: int, exit: int) -> Tensor:
         size = rows * self.labels
-        return self.words[rows + exit * size : rows + (exit + 1) * size].view(torch.float32).view(rows, self.labels)
+        return words[rows + exit * size : rows + (exit + 1) * size].view(torch.float32).view(rows, self.labels)
+
+    def is_told(self, rows: int) -> bool:
+        """Whether so little is decided that a kernel writes it to the host by itself."""
+        return rows * self.labels <= TOLD
+
+    def forget(self, rows: int) -> None:
+        """Nobody has left yet, as far as the host knows."""
+        self.host[:rows].fill_(-1)
 
     def send(self, rows: int, exits: int = 1) -> None:
         used = rows * (1 + exits * self.labels)

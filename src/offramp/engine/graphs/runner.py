@@ -306,9 +306,10 @@ class GraphRunner(Runner):
         links = links_of(last, min(stops, default=1), self._has_state)
         self._fill(batch, size)
         decided, launched = slot.expected, 0
+        slot.forget(rows)
         seen = slot.host.numpy()[: len(batch)]
         for stage in range(1, last + 1):  # the exits before it
-            while launched < len(links) and links[max(launched - 1, 0)][0] <= stage:  # and one link ahead
+            while launched < len(links) and links[launched][0] <= stage:
                 programs.link(*links[launched], size, rows)
                 launched += 1
                 if launched == 1:
