@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -54,8 +55,6 @@ class Wave:
     state: State
     layer: int = 0
     """Layers that were run."""
-    exit: int = 0
-    """The next exit."""
     said: list[Tensor] = field(default_factory=list)
     """What every exit has said so far, where that is recorded."""
 
@@ -66,7 +65,7 @@ class Wave:
         """Go on with some of the rows."""
         picked = stay.numpy()
         self.tickets, self.lengths = self.tickets[picked], self.lengths[picked]
-        self.hidden = [hidden for hidden, stays in zip(self.hidden, picked, strict=True) if stays]
+        self.hidden = list(compress(self.hidden, picked))
         self.state = select_rows(self.state, stay)
 
 
@@ -85,7 +84,11 @@ class HostRunner(Runner):
         self.record = record
         self.exit_layers = model.exits.layers
         self.spans = model.objective.name == "span"
-        self.asked = [record or policy.asks(exit, self.exit_layers) for exit in range(len(self.exit_layers))]
+        asked = [exit for exit in range(len(self.exit_layers)) if record or policy.asks(exit, self.exit_layers)]
+        self.asked_after = [
+            [exit for exit in asked if self.exit_layers[exit] == layer] for layer in range(model.backbone.depth + 1)
+        ]
+        """The exits that are asked, by the layers that were run."""
         modules = {id(model.backbone.layer_module(i)) for i in range(model.backbone.depth)}
         self.same_layers = len(modules) == 1 and model.gates is None  # gates are each layer's own
         self.slots = slots
@@ -125,55 +128,63 @@ class HostRunner(Runner):
     def _round(self) -> list[Finished]:
         """Run one more layer for every row in the batch; rows at different depths share it where it is the same."""
         rows = [one for wave in self.waves for one in wave.hidden]
-        then = [exit for wave in self.waves for exit in [self._next_asked(wave)] * len(wave)]
+        then = [exit for wave in self.waves for exit in self._asked_first(wave.layer + 1) * len(wave)]
         hidden = self.layers.layer(self.waves[0].layer, rows, then)
         finished, start = [], 0
         for wave in self.waves:
             wave.hidden = hidden[start : start + len(wave)]
             start += len(wave.hidden)
             wave.layer += 1
-            finished += self._ask(wave)
-        self.waves = [wave for wave in self.waves if len(wave)]
+            for exit in self.asked_after[wave.layer]:
+                if wave.hidden:
+                    finished += self._ask(wave, exit)
+        self.waves = [wave for wave in self.waves if wave.hidden]
         return finished
 
-    def _next_asked(self, wave: Wave) -> int:
-        """The exit right after the wave's next layer, if it is asked."""
-        return wave.exit if self.asked[wave.exit] and self.exit_layers[wave.exit] == wave.layer + 1 else NO_EXIT
+    def _asked_first(self, layer: int) -> list[int]:
+        return self.asked_after[layer][:1] or [NO_EXIT]
 
-    def _ask(self, wave: Wave) -> list[Finished]:
-        """Ask the exits after the layer that was just run, and let go who leaves."""
-        finished = []
-        while len(wave) and wave.exit < len(self.exit_layers) and self.exit_layers[wave.exit] == wave.layer:
-            if self.asked[wave.exit]:
-                logits = self.layers.exit(wave.exit, wave.hidden)
-                leave = self._leave(wave, logits)
-                if bool(leave.any()):
-                    finished.append(self._finished(wave, logits, leave))
-                    wave.keep(~leave)
-            wave.exit += 1
-        return finished
+    def _ask(self, wave: Wave, exit: int) -> list[Finished]:
+        """Ask an exit after the layer that was just run, and let go who leaves."""
+        logits = self.layers.exit(exit, wave.hidden)
+        leave = self._leave(wave, exit, logits)
+        gone = leave.tolist()  # torch is slow over so few
+        if not any(gone):
+            return []
+        said = torch.stack(wave.said, 1) if self.record else logits  # (n, E, …) or (n, …)
+        if all(gone):  # a row that is alone: nothing has to be picked
+            finished = self._finished(exit, wave.tickets, wave.lengths, wave.hidden, said)
+            wave.hidden = []
+        else:
+            tickets, lengths = (each[leave.numpy()] for each in (wave.tickets, wave.lengths))
+            finished = self._finished(exit, tickets, lengths, list(compress(wave.hidden, gone)), said[leave])
+            wave.keep(~leave)
+        return [finished]
 
-    def _leave(self, wave: Wave, logits: Tensor) -> Tensor:
-        last = wave.exit == len(self.exit_layers) - 1
+    def _leave(self, wave: Wave, exit: int, logits: Tensor) -> Tensor:
+        last = exit == len(self.exit_layers) - 1
         if self.record:
             wave.said.append(logits)
             return torch.full((len(wave),), last)
         leave, wave.state = self.policy.step(wave.layer, logits, wave.state)
         return torch.ones_like(leave) if last else leave
 
-    def _finished(self, wave: Wave, logits: Tensor, leave: Tensor) -> Finished:
-        picked = leave.numpy()
-        said = torch.stack(wave.said, 1) if self.record else logits  # (n, E, …) or (n, …)
-        values = said[leave].float().numpy()
-        for place, row in enumerate(np.flatnonzero(picked)):
-            if not self.layers.is_sound(wave.hidden[row]):
+    def _finished(
+        self,
+        exit: int,
+        tickets: NDArray[np.int64],
+        lengths: NDArray[np.int64],
+        hidden: Sequence[Hidden],
+        said: Tensor,
+    ) -> Finished:
+        values = said.float().numpy()
+        for place, row in enumerate(hidden):
+            if not self.layers.is_sound(row):
                 values[place] = np.nan
+        each = list(values)
         if self.spans:
-            lengths = wave.lengths[picked]
             each = [row[..., :length, :] for row, length in zip(values, lengths, strict=True)]
-        else:
-            each = list(values)
-        return Finished(wave.tickets[picked], np.full(int(leave.sum()), wave.exit), each)
+        return Finished(tickets, np.full(len(each), exit), each)
 
 
 def split(wave: Wave, rows: int) -> tuple[Wave, Wave]:

@@ -66,14 +66,17 @@ class Graph:
         graph.domains = self.domains
         return graph
 
-    def either(self, condition: str, then: Any, otherwise: Any) -> str:
-        """One of two branches."""
-        return self.add("If", condition, then_branch=then, else_branch=otherwise)
+    def either(self, condition: str, then: Any, otherwise: Any) -> list[str]:
+        """What one of two branches gives."""
+        given = len(then.output)
+        name = self.add("If", condition, outputs=given, then_branch=then, else_branch=otherwise)
+        return [name, *(f"{name}_{other}" for other in range(1, given))]
 
-    def branch(self, given: str) -> Any:
+    def branch(self, given: Sequence[str]) -> Any:
         """These nodes and weights as a branch that gives `given`; other names it uses are of the graph around it."""
-        value = self.onnx.helper.make_tensor_value_info(given, self.onnx.TensorProto.FLOAT, None)
-        return self.onnx.helper.make_graph(self.nodes, self.prefix, [], [value], self._weights())
+        kind = self.onnx.TensorProto.FLOAT
+        values = [self.onnx.helper.make_tensor_value_info(name, kind, None) for name in given]
+        return self.onnx.helper.make_graph(self.nodes, self.prefix, [], values, self._weights())
 
     def _weights(self) -> list[Any]:
         return [self.onnx.numpy_helper.from_array(value, name) for name, value in self.weights.items()]

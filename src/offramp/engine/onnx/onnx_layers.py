@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from offramp.models import MultiExitModel
 
 Array = NDArray[np.float32]
 EMBEDDINGS = -1
+OUTPUTS = ["after", "logits"]
+"""Of a layer. Named, they have not to be looked up each time."""
 GRAPH_BYTES = 1_500_000_000
 """Of weights in one graph: a file in this format ends at 2 GiB."""
 
@@ -59,12 +62,13 @@ class OnnxLayers(Layers):
         return ThreadPoolExecutor(self.threads, thread_name_prefix="offramp-rows")
 
     def embed(self, rows: Packed) -> list[Array]:
-        cuts = rows.lengths.cumsum()[:-1]
-        feeds = [{"input_ids": ids[None]} for ids in np.split(rows.input_ids, cuts)]
+        ends = rows.lengths.cumsum().tolist()
+        cuts = [slice(start, end) for start, end in pairwise([0, *ends])]
+        feeds = [{"input_ids": rows.input_ids[None, cut]} for cut in cuts]
         if self.has_types:
             types = rows.token_type_ids if rows.token_type_ids is not None else np.zeros_like(rows.input_ids)
-            for feed, kinds in zip(feeds, np.split(types, cuts), strict=True):
-                feed["token_type_ids"] = kinds[None]
+            for feed, cut in zip(feeds, cuts, strict=True):
+                feed["token_type_ids"] = types[None, cut]
         session = self._session(EMBEDDINGS, len(rows))
         return self._map(lambda feed: session.run(None, feed)[0], feeds)
 
@@ -74,7 +78,7 @@ class OnnxLayers(Layers):
 
         def run(place: int) -> tuple[Array, Array]:
             exit = self.number_of[then[place]]
-            after, logits = session.run(None, {"hidden": hidden[place], "layer": which, "exit": exit})
+            after, logits = session.run(OUTPUTS, {"hidden": hidden[place], "layer": which, "exit": exit})
             return after, logits
 
         done = self._map(run, range(len(hidden)))
@@ -99,8 +103,11 @@ class OnnxLayers(Layers):
         return values
 
     def is_sound(self, hidden: Array) -> bool:
-        """Rounding to int8 turns NaN into a number, but a token that holds one keeps it: by what is added to it."""
-        return not self.segments.int8 or bool(np.isfinite(hidden.sum()))
+        """Rounding to int8 turns NaN into a number, but a token that holds one keeps it: by what is added to it.
+
+        One channel of each token will do: a norm spreads NaN over all.
+        """
+        return not self.segments.int8 or bool(np.isfinite(hidden[..., 0].sum()))
 
     def _session(self, part: int, rows: int) -> Any:
         """Some of the layers, or the embeddings, made when they are first needed. Alone, a row uses all threads."""

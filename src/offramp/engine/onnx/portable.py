@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offramp.backbones.parts import LayerParts
 from offramp.engine.onnx.graph import Graph
 from offramp.engine.onnx.quantising import quantise
-from offramp.engine.onnx.segments import ACTIVATIONS, Segments
+from offramp.engine.onnx.segments import Segments
 
 NO_ANSWER = float(np.finfo(np.float32).min)
 """What padding is given: softmax makes nothing of it, and it stays finite."""
@@ -55,7 +55,7 @@ class PortableSegments(Segments):
 
     def _attention(self, graph: Graph, hidden: str, parts: LayerParts) -> str:
         real = self._real_tokens(graph)
-        joint = graph.add("Add", *self._linear_by_token(graph, hidden, parts.query, parts.key, parts.value))
+        joint = self._linear(graph, hidden, parts.query, parts.key, parts.value)
         query = graph.add("Split", joint, axis=2, num_outputs=3, outputs=3)
         by_head = graph.whole(0, 0, parts.heads, parts.head_width)
         q, k, v = (
@@ -69,17 +69,21 @@ class PortableSegments(Segments):
         gathered = graph.add("Transpose", graph.add("MatMul", shares, v), perm=(0, 2, 1, 3))
         return graph.add("Reshape", gathered, graph.whole(0, 0, parts.heads * parts.head_width))
 
-    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str = "") -> str:
-        quantised, scale = quantise(weight, self.largest)
+    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str) -> str:
         rounded = graph.add("DynamicQuantizeLinear", given, outputs=3)  # with its scale and its zero
-        product = graph.add("MatMulInteger", rounded, graph.weight(quantised), f"{rounded}_2")
-        number = graph.add("Cast", product, to=graph.onnx.TensorProto.FLOAT)
-        scaled = graph.add("Mul", number, graph.add("Mul", f"{rounded}_1", graph.weight(scale)))
-        return graph.add("Add", scaled, bias) if bias else scaled
+        return graph.add("Add", self._product(graph, rounded, f"{rounded}_1", f"{rounded}_2", weight), bias)
 
-    def _activated(self, graph: Graph, given: str, bias: str) -> str:
-        kind, settings = ACTIVATIONS[self.backbone.config.hidden_act]
-        return graph.add(kind, graph.add("Add", given, bias), **settings)
+    def _stepped(self, graph: Graph, given: str, steps: tuple[str, str], weight: NDArray[np.float32]) -> str:
+        (step, zero), one = steps, graph.number(1)
+        return self._product(
+            graph, graph.add("QuantizeLinear", graph.add("Div", given, step), one, zero), one, zero, weight
+        )
+
+    def _product(self, graph: Graph, rounded: str, step: str, zero: str, weight: NDArray[np.float32]) -> str:
+        quantised, scale = quantise(weight, self.largest)
+        product = graph.add("MatMulInteger", rounded, graph.weight(quantised), zero)
+        number = graph.add("Cast", product, to=graph.onnx.TensorProto.FLOAT)
+        return graph.add("Mul", number, graph.add("Mul", step, graph.weight(scale)))
 
     @staticmethod
     def _real_tokens(graph: Graph) -> str:

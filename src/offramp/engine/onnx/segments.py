@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from offramp.backbones.parts import LayerParts
+from offramp.engine.onnx.equalising import TINY, divisors, largest_inputs
 from offramp.engine.onnx.graph import CONTRIB, Graph
 from offramp.engine.onnx.quantising import LARGEST, LARGEST_HALVED, quantise
 from offramp.engine.processor import has_wide_dot_products
@@ -34,9 +35,11 @@ ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """The ONNX operator of each of Hugging Face's activations."""
 BELOW_ZERO = 0.17
-"""How far GELU goes: a token that is nowhere higher is divided by this."""
-TINY = 1e-12
-"""Nothing is divided by less."""
+"""How far GELU goes."""
+STEPS = 255
+"""Between the smallest and the largest of an unsigned number of 8 bits."""
+STEPS_BELOW = 32
+"""For what GELU leaves below zero: with few of them small tokens, with many large ones would be coarse."""
 
 
 def why_not(model: MultiExitModel) -> str | None:
@@ -63,6 +66,11 @@ class Segments(ABC):
         self.largest = largest or (LARGEST if has_wide_dot_products() else LARGEST_HALVED)
         self.width = model.backbone.hidden_size
 
+    @cached_property
+    def largest_inputs(self) -> dict[nn.Module, NDArray[np.float32]]:
+        """By channel, for those maps whose channels differ; nothing has to be known of them in fp32."""
+        return largest_inputs(self.model) if self.int8 else {}
+
     def embed(self) -> bytes:
         """input_ids and, where the backbone tells texts apart, token_type_ids (B, T) to hidden (B, T, H)."""
         graph = Graph()
@@ -86,49 +94,65 @@ class Segments(ABC):
         parts = self.backbone.parts(index)
         context = self._attention(graph, hidden, parts)
         attended = self._add_norm(graph, self._linear(graph, context, parts.attended), hidden, parts.attended_norm)
-        neurons = self._activated(graph, *self._linear_by_token(graph, attended, parts.neurons))
+        kind, settings = ACTIVATIONS[self.backbone.config.hidden_act]
+        neurons = graph.add(kind, self._linear(graph, attended, parts.neurons), **settings)
         at_least_zero = self.backbone.config.hidden_act != "tanh"  # or nearly
         summed = self._linear_by_token(graph, neurons, parts.summed, signed=not at_least_zero)
-        return self._add_norm(graph, summed[0], attended, parts.summed_norm, bias=summed[1])
+        return self._add_norm(graph, summed, attended, parts.summed_norm)
 
     @abstractmethod
     def _attention(self, graph: Graph, hidden: str, parts: LayerParts) -> str:
         """(B, T, H) to what the heads gathered, side by side: (B, T, heads · width)."""
 
     @abstractmethod
-    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str = "") -> str:
+    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str) -> str:
         """A product in int8, activations quantised by one scale for all they hold."""
 
     @abstractmethod
-    def _activated(self, graph: Graph, given: str, bias: str) -> str:
-        """Activation(given + bias)."""
+    def _stepped(self, graph: Graph, given: str, steps: tuple[str, str], weight: NDArray[np.float32]) -> str:
+        """A product in int8, activations quantised by a step for each token and one zero, without the steps' size."""
 
-    def _add_norm(self, graph: Graph, given: str, skipped: str, norm: nn.LayerNorm, bias: str = "") -> str:
-        """Norm(given + bias + skipped)."""
-        given = graph.add("Add", given, bias) if bias else given
+    def _add_norm(self, graph: Graph, given: str, skipped: str, norm: nn.LayerNorm) -> str:
+        """Norm(given + skipped)."""
         return self._norm(graph, graph.add("Add", given, skipped), norm)
 
-    def _linear(self, graph: Graph, given: str, linear: nn.Linear) -> str:
-        weight, bias = array(linear.weight).T, graph.weight(array(linear.bias))
+    def _linear(self, graph: Graph, given: str, *linears: nn.Linear) -> str:
+        """Linear maps of the same input, side by side."""
+        given, weight, bias = self._operands(graph, given, *linears)
         if self.int8:
             return self._quantised(graph, given, weight, bias)
         return graph.add("Add", graph.add("MatMul", given, graph.weight(weight)), bias)
 
-    def _linear_by_token(self, graph: Graph, given: str, *linears: nn.Linear, signed: bool = True) -> tuple[str, str]:
-        """Linear maps of the same input, side by side, without their bias, and the bias.
+    def _operands(self, graph: Graph, given: str, *linears: nn.Linear) -> tuple[str, NDArray[np.float32], str]:
+        """Input, weights (in, out) and bias of linear maps side by side.
+
+        In int8, what a norm gives is brought to like size, channel by channel: then one scale serves all tokens of a
+        text.
+        """
+        weight = np.concatenate([array(linear.weight).T for linear in linears], 1)
+        bias = graph.weight(np.concatenate([array(linear.bias) for linear in linears]))
+        if (largest := self.largest_inputs.get(linears[0])) is not None:
+            by = divisors(largest, weight)
+            given, weight = graph.add("Mul", given, graph.weight(1 / by)), weight * by[:, None]
+        return given, weight, bias
+
+    def _linear_by_token(self, graph: Graph, given: str, linear: nn.Linear, signed: bool) -> str:
+        """A linear map of what the activation gave.
 
         In int8 every token has a scale of its own: some tokens are many times larger than the others, and would leave
-        them little of a common one. So each is divided by its largest number, and its product multiplied by that.
+        them little of a common one.
         """
-        weight = np.concatenate([array(linear.weight).T for linear in linears], 1)  # (in, out)
-        bias = graph.weight(np.concatenate([array(linear.bias) for linear in linears]))
         if not self.int8:
-            return graph.add("MatMul", given, graph.weight(weight)), bias
+            return self._linear(graph, given, linear)
+        # Where zero lies is fixed: a product has one zero for all that it is fed.
+        below, least = (STEPS // 2 + 1, TINY) if signed else (STEPS_BELOW, BELOW_ZERO)
         sizes = graph.add("Abs", given) if signed else given
         largest = graph.add("ReduceMax", sizes, graph.whole(-1), keepdims=1)  # (B, T, 1)
-        largest = graph.add("Max", largest, graph.number(TINY if signed else BELOW_ZERO))
-        product = self._quantised(graph, graph.add("Div", given, largest), weight)
-        return graph.add("Mul", product, largest), bias
+        step = graph.add("Mul", largest, graph.number(1 / (STEPS - below)))
+        step = graph.add("Max", step, graph.number(least / below))
+        zero = graph.weight(np.array(below, np.uint8))
+        product = self._stepped(graph, given, (step, zero), array(linear.weight).T)
+        return graph.add("Add", graph.add("Mul", product, step), graph.weight(array(linear.bias)))
 
     @staticmethod
     def _dense(graph: Graph, given: str, linear: nn.Linear) -> str:
@@ -169,12 +193,18 @@ class FusedSegments(Segments):
         graph = Graph()
         hidden = graph.input("hidden", ("B", "T", self.width))
         layer, exit = (graph.input(name, (), integers=True) for name in ("layer", "exit"))
-        after = one_of(graph, layer, indices, partial(self._layer, hidden=hidden))
+        after, logits = one_of(graph, layer, indices, lambda inner, index: self._with_exits(inner, index, hidden, exit))
         graph.output("after", after, ("B", "T", self.width))
-        exits = [NO_EXIT, *range(len(self.model.exits))]
-        logits = one_of(graph, exit, exits, partial(self._exit, after=after))
         graph.output("logits", logits, ("n", self.model.outputs))
         return graph.model()
+
+    def _with_exits(self, graph: Graph, index: int, hidden: str, exit: str) -> tuple[str, str]:
+        """Layer `index`, and the one of its exits that is asked: inside its branch there are few to choose from."""
+        after = self._layer(graph, index, hidden)
+        modules = [self.backbone.layer_module(layer - 1) for layer in self.model.exits.layers]
+        own = [number for number, module in enumerate(modules) if module is self.backbone.layer_module(index)]
+        (logits,) = one_of(graph, exit, [NO_EXIT, *own], lambda inner, number: (self._exit(inner, number, after),))
+        return after, logits
 
     def _exit(self, graph: Graph, exit: int, after: str) -> str:
         """One row's logits: (1, C), or (T, 2) for spans."""
@@ -197,26 +227,36 @@ class FusedSegments(Segments):
         return pooled
 
     def _attention(self, graph: Graph, hidden: str, parts: LayerParts) -> str:
-        joint, bias = self._linear_by_token(graph, hidden, parts.query, parts.key, parts.value)
-        query = graph.add("Split", joint, axis=2, num_outputs=3, outputs=3)
-        given = (query, f"{query}_1", f"{query}_2", bias)
-        return graph.add("MultiHeadAttention", *given, domain=CONTRIB, num_heads=parts.heads)
+        linears = (parts.query, parts.key, parts.value)
+        if self.int8:
+            return self._quantised_attention(graph, *self._operands(graph, hidden, *linears), heads=parts.heads)
+        query = graph.add("Split", self._linear(graph, hidden, *linears), axis=2, num_outputs=3, outputs=3)
+        return graph.add("MultiHeadAttention", query, f"{query}_1", f"{query}_2", domain=CONTRIB, num_heads=parts.heads)
 
-    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str = "") -> str:
+    def _quantised_attention(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str, heads: int) -> str:
+        """The first product, too, is in the operator: what it gives has not to be moved."""
+        quantised, scale = quantise(weight, self.largest)
+        rounded = graph.add("DynamicQuantizeLinear", given, outputs=3)  # with its scale and its zero
+        weights = (graph.weight(quantised), bias, f"{rounded}_1", graph.weight(scale), "", f"{rounded}_2")
+        return graph.add("QAttention", rounded, *weights, domain=CONTRIB, num_heads=heads)
+
+    def _quantised(self, graph: Graph, given: str, weight: NDArray[np.float32], bias: str) -> str:
         quantised, scale = quantise(weight, self.largest)
         weights = (graph.weight(quantised), graph.weight(scale), "", bias)
         return graph.add("DynamicQuantizeMatMul", given, *weights, domain=CONTRIB)
 
-    def _activated(self, graph: Graph, given: str, bias: str) -> str:
-        kind, settings = ACTIVATIONS[self.backbone.config.hidden_act]
-        if kind == "Gelu":
-            fused = "FastGelu" if settings else "BiasGelu"
-            return graph.add(fused, given, bias, domain=CONTRIB)
-        return graph.add(kind, graph.add("Add", given, bias), **settings)
+    def _stepped(self, graph: Graph, given: str, steps: tuple[str, str], weight: NDArray[np.float32]) -> str:
+        step, zero = graph.add("Reshape", steps[0], graph.whole(-1)), steps[1]  # (T,)
+        rounded = graph.add("QuantizeLinear", given, step, graph.add("Expand", zero, graph.add("Shape", step)), axis=1)
+        quantised, scale = quantise(weight, self.largest)
+        weights = (graph.weight(quantised), graph.number(1), graph.weight(scale), zero)
+        return graph.add("MatMulIntegerToFloat", rounded, *weights, domain=CONTRIB)
 
 
-def one_of(graph: Graph, which: str, numbers: Sequence[int], part: Callable[[Graph, int], str]) -> str:
-    """The part whose number `which` holds; numbers ascend.
+def one_of(
+    graph: Graph, which: str, numbers: Sequence[int], part: Callable[[Graph, int], Sequence[str]]
+) -> Sequence[str]:
+    """What the part gives whose number `which` holds; numbers ascend.
 
     Each lies in the branch that it is run in, with its weights: there the runtime prepares them for its products.
     """
