@@ -19,13 +19,13 @@ def leaves(policy, layer, said):
     rule, z = policy["policy"], said[-1]
     if rule not in ("entropy", "confidence", "patience", "fixed"):
         sys.exit(f"this loop does not know the rule {rule}: it knows entropy, confidence, patience and fixed")
-    if rule == "fixed":
-        return layer >= policy["layer"]
-    if rule == "patience":  # so many exits in a row repeated the answer of the one before them
-        moves = np.abs(np.diff([w if w.size == 1 else w.argmax(-1) for w in said[-1 - policy["patience"] :]], axis=0))
-        return len(moves) == policy["patience"] and (moves < (policy["tolerance"] if z.size == 1 else 1)).all()
-    # A threshold is one number, or one for each layer.
-    threshold, log_p = np.resize(policy["threshold"], layer)[-1], z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
+    if rule in ("patience", "fixed"):  # so many exits in a row repeated the answer of the one before them
+        times = policy.get("patience", 0)  # of a fixed layer no other exit is asked
+        moves = np.abs(np.diff([w if w.size == 1 else w.argmax(-1) for w in said[-1 - times :]], axis=0))
+        return len(moves) == times and (moves < (policy["tolerance"] if z.size == 1 and times else 1)).all()
+    # Threshold and temperature are one number, or one for each layer.
+    threshold, z = np.resize(policy["threshold"], layer)[-1], z / np.resize(policy["temperature"], layer)[-1]
+    log_p = z - np.logaddexp.reduce(z, axis=-1, keepdims=True)
     if rule == "confidence":
         return np.exp(log_p.max(-1)).prod() > threshold
     return -(np.exp(log_p) * log_p).sum(-1).mean() < threshold * (np.log(z.shape[-1]) if policy["normalised"] else 1)

@@ -8,6 +8,7 @@ from offramp.interop import convert, load
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
 
 if TYPE_CHECKING:
+    from offramp.calibration import calibrate
     from offramp.engine import Engine
     from offramp.evaluation.comparison import compare
     from offramp.evaluation.run import evaluate
@@ -25,6 +26,7 @@ __all__ = [
     "MultiExitForQuestionAnswering",
     "MultiExitForSequenceClassification",
     "OfframpError",
+    "calibrate",
     "compare",
     "convert",
     "evaluate",
@@ -38,6 +40,7 @@ __all__ = [
 
 _VERBS = {
     "Engine": "offramp.engine",
+    "calibrate": "offramp.calibration",
     "compare": "offramp.evaluation.comparison",
     "evaluate": "offramp.evaluation.run",
     "export": "offramp.exported_folder",

@@ -309,6 +309,7 @@ def test_the_loop_gives_the_engines_answers(place: Path, family: str, precision:
         "entropy(0.4313, normalised=True)",
         "entropy([0.1, 0.2, 0.7, 0.3, 0.0])",
         "confidence([1, 0.9, 0.5, 0.7, 0.0])",
+        "entropy(0.4313, temperature=[2.0, 0.5, 1.5, 0.7, 1.0])",
     ],
 )
 def test_other_settings(place: Path, policy: str) -> None:

@@ -163,6 +163,22 @@ def test_without_answers(encoder: WindowEncoder, tmp_path: Path) -> None:
     assert results.exits[0].agreement < 1.0
 
 
+@pytest.mark.parametrize("version2", [False, True])
+def test_some_questions_of_a_trace(encoder: WindowEncoder, tmp_path: Path, version2: bool) -> None:
+    trace = made(encoder, tmp_path, version2=version2).trace
+    asked = np.array([4, 1, 6])
+    some = trace.take(asked)
+    assert some.answers == 3
+    exits = np.random.default_rng(0).integers(0, len(trace.exit_layers), len(trace))
+    windows = np.concatenate([np.flatnonzero(trace.questions == question) for question in asked])
+    for at, at_all in ((some.right_at, trace.right_at), (some.same_at, trace.same_at)):
+        np.testing.assert_array_equal(at(exits[windows]), at_all(exits)[asked])
+    np.testing.assert_array_equal(some.exits("entropy(0.9)"), trace.exits("entropy(0.9)")[windows])
+    layers = np.asarray(trace.exit_layers, float)[exits]
+    np.testing.assert_allclose(some.per_answer(layers[windows]), trace.per_answer(layers)[asked])
+    assert trace.right_at(exits).mean() == pytest.approx(trace.scores_at(exits)["exact"])
+
+
 def test_shapes_must_fit(encoder: WindowEncoder, tmp_path: Path) -> None:
     trace = made(encoder, tmp_path).trace
     with pytest.raises(OfframpError, match="needs logits of that shape"):

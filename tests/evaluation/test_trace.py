@@ -11,7 +11,7 @@ import torch
 
 from offramp import OfframpError
 from offramp.evaluation import Trace, exit_logits
-from offramp.policies import REGISTRY, Entropy, Fixed, Patience
+from offramp.policies import REGISTRY, Confidence, Entropy, Fixed, Patience, RuledOut, Threshold, first_exit
 from tests.evaluation.made_traces import ENCODER, batch_of, random_rows, random_trace, trace_of
 from tests.tiny import FAMILIES, tiny_model
 
@@ -117,6 +117,51 @@ def test_a_point_counts_what_happened() -> None:
     counted = [2e-6 * trace.shape.elue_macs(int(n), int(k), int(k)) for n, k in zip(trace.lengths, layers, strict=True)]
     assert point.mflops == pytest.approx(np.mean(counted))
     assert trace.point(Fixed(4)).agreement == 1.0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        Entropy(0.31, temperature=1.7),
+        Entropy((0.1, 0.9, 0.2, 0.4, 0.3, 0.0), normalised=True),
+        Confidence(0.8, temperature=(1.0, 0.5, 2.0, 1.0, 3.0, 1.0)),
+        RuledOut(0.05),
+    ],
+    ids=str,
+)
+def test_signals_that_are_kept_decide_the_same(policy: Threshold) -> None:
+    trace = random_trace(classes=3)
+    logits = trace.logits.copy()
+    logits[1, 3] = np.nan  # never leaves there
+    trace = dataclasses.replace(trace, logits=logits)
+    for one in (policy, dataclasses.replace(policy, threshold=0.5)):
+        expected = first_exit(one, trace.tensor, trace.exit_layers).numpy()
+        assert len(set(expected)) > 2 or one != policy
+        np.testing.assert_array_equal(trace.exits(one), expected)
+
+
+@pytest.mark.parametrize("classes", [1, 3])
+def test_some_rows_of_a_trace(classes: int) -> None:
+    trace, rows = random_trace(classes=classes), np.array([7, 3, 90, 4])
+    some, policy = trace.take(rows), "patience(2, tolerance=0.9)"
+    np.testing.assert_array_equal(some.exits(policy), trace.exits(policy)[rows])
+    np.testing.assert_array_equal(some.mflops, trace.mflops[:, rows])
+    np.testing.assert_array_equal(some.same_at(some.all_at(2), 0.5), trace.same_at(trace.all_at(2), 0.5)[rows])
+    if classes > 1:
+        np.testing.assert_array_equal(some.right_at(None), trace.right_at(trace.all_at(5))[rows])
+    else:
+        with pytest.raises(OfframpError, match="no labels to say what is right"):
+            some.right_at(None)
+
+
+def test_full_depth_of_another_trace() -> None:
+    """As with other gates: what is lost is lost against the other's last exit."""
+    trace = random_trace(labelled=True)
+    other = dataclasses.replace(trace, logits=-trace.logits)
+    compared = other.compared_with(trace)
+    assert not compared.same_at(compared.all_at(5)).any()
+    np.testing.assert_array_equal(compared.right_at(None), trace.right_at(trace.all_at(5)))
+    np.testing.assert_array_equal(compared.take(np.array([5, 2])).full_depth, trace.full_depth[[5, 2]])
 
 
 def test_regression() -> None:

@@ -34,17 +34,36 @@ def test_the_gates_of_these_tests_differ() -> None:
 
 
 @pytest.mark.parametrize(
-    ("logits", "mode", "sparsity", "expected"),
+    ("logits", "settings", "expected"),
     [
-        ([0.0, -1e-6, 1e-6, 5.0], "gumbel", 0.4, [1, 0, 1, 1]),  # kept at 0
-        ([3.0, 1.0, 2.0, 4.0, 5.0], "topk", 0.4, [1, 0, 0, 1, 1]),
-        ([1.0, 1.0, 2.0, 3.0, 4.0], "topk", 0.2, [0, 0, 1, 1, 1]),  # what equals the k-th is dropped too
-        ([1.0, 2.0], "topk", 0.4, [1, 1]),  # k = 0
-        ([float(n) for n in range(60)], "topk", 1 - 0.8, [0] * 11 + [1] * 49),  # int(0.19999… · 60)
+        ([0.0, -1e-6, 1e-6, 5.0], {}, [1, 0, 1, 1]),  # kept at 0
+        ([0.0, 0.5, 0.7, 5.0], {"threshold": 0.7}, [0, 0, 1, 1]),
+        ([3.0, 1.0, 2.0, 4.0, 5.0], {"mode": "topk", "sparsity": 0.4}, [1, 0, 0, 1, 1]),
+        ([1.0, 1.0, 2.0, 3.0, 4.0], {"mode": "topk", "sparsity": 0.2}, [0, 0, 1, 1, 1]),  # what equals the k-th, too
+        ([1.0, 2.0], {"mode": "topk", "sparsity": 0.4}, [1, 1]),  # k = 0
+        (
+            [float(n) for n in range(60)],
+            {"mode": "topk", "sparsity": 1 - 0.8},
+            [0] * 11 + [1] * 49,
+        ),  # 0.19999… · 60
     ],
 )
-def test_which_are_kept(logits: list[float], mode: str, sparsity: float, expected: list[int]) -> None:
-    assert units(logits, mode=mode, sparsity=sparsity)(torch.zeros(1, 4))[0].tolist() == expected
+def test_which_are_kept(logits: list[float], settings: dict[str, Any], expected: list[int]) -> None:
+    assert units(logits, **settings)(torch.zeros(1, 4))[0].tolist() == expected
+
+
+def test_a_higher_threshold_keeps_less_and_is_stored(tmp_path: Path) -> None:
+    model, batch = tiny_gated_model().eval(), tiny_batch(8)
+    before = model.run(**batch)
+    model.set_gate_threshold(0.3)
+    after = model.run(**batch)
+    kept = [sum(float(layer.neurons.sum()) for layer in said.gates) for said in (before, after)]
+    assert kept[1] < kept[0]
+    model.save_pretrained(tmp_path)
+    again = type(model).from_pretrained(tmp_path).eval()
+    torch.testing.assert_close(again.run(**batch).logits[-1], after.logits[-1])
+    with pytest.raises(OfframpError, match="has no gates"):
+        tiny_model().set_gate_threshold(1.0)
 
 
 def test_noise_decides_in_training_and_its_gradient_is_the_soft_gates() -> None:

@@ -57,6 +57,10 @@ def certain_by_layer(thresholds: tuple[float, ...]) -> Rule:
     return lambda seen, _: entropy(seen[-1]) < thresholds[len(seen) - 1]
 
 
+def cooled(seen: History) -> list[float]:
+    return [z / THRESHOLDS[len(seen) - 1] for z in seen[-1]]
+
+
 def patient(times: int) -> Rule:
     return lambda seen, _: len(seen) > times and len({label(z) for z in seen[-times - 1 :]}) == 1
 
@@ -131,6 +135,12 @@ MATRIX: dict[str, Row] = {
     "entropy": Row(Entropy(0.4131), certain(0.4131)),
     "entropy, normalised": Row(Entropy(0.4131, normalised=True), certain(0.4131, normalised=True)),
     "entropy, by layer": Row(Entropy(THRESHOLDS), certain_by_layer(THRESHOLDS)),
+    "entropy, temperatures": Row(
+        Entropy(0.4131, temperature=THRESHOLDS), lambda seen, _: entropy(cooled(seen)) < 0.4131
+    ),
+    "confidence, temperature": Row(
+        Confidence(0.8317, temperature=1.7), lambda seen, _: max(softmax([z / 1.7 for z in seen[-1]])) > 0.8317
+    ),
     "confidence": Row(Confidence(0.8317), lambda seen, _: max(softmax(seen[-1])) > 0.8317),
     "ruled out": Row(RuledOut(0.0517), lambda seen, _: min(softmax(seen[-1])) < 0.0517),
     "patience": Row(Patience(2), patient(2)),
@@ -148,6 +158,14 @@ MATRIX: dict[str, Row] = {
     "entropy, span": Row(Entropy(0.6131), certain_span(0.6131), (1, 4, 7), "span"),
     "entropy, normalised, span": Row(
         Entropy(0.4131, normalised=True), certain_span(0.4131, normalised=True), (4, 1, 7), "span"
+    ),
+    "entropy, hot, span": Row(
+        Entropy(0.4131, normalised=True, temperature=3.0),
+        lambda seen, _: certain_span(0.4131, normalised=True)(
+            [[[z / 3.0 if z != PADDING else z for z in pair] for pair in seen[-1]]], 0
+        ),
+        (4, 1, 7),
+        "span",
     ),
     "confidence, span": Row(Confidence(0.5317), likely_span(0.5317), (2, 4, 7), "span"),
     "patience, span": Row(Patience(1), patient_span(1), (2, 3), "span"),

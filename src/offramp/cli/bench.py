@@ -20,6 +20,7 @@ from offramp.bench.verdict import verdict
 from offramp.bench.workload import SHAPES, made_up_rows, model_of, scripted_exits
 from offramp.cli.app import app
 from offramp.cli.engine_options import Backend, Device, Precision, Threads
+from offramp.cli.own_policy import say_own_policy
 from offramp.cli.refusal import refuse
 from offramp.engine.policy_choice import folder_policy, policy_for
 from offramp.engine.texts import Text, encode_texts
@@ -84,6 +85,8 @@ def bench_command(
         raise OfframpError(f"--seconds {seconds}: expected a number of seconds")
     if any(place.is_file() for place in (target, *target.parents)):
         raise OfframpError(f"{target} cannot be made: there is a file of that name, or above it; name another --out")
+    if policy is None:
+        say_own_policy(opened)
     _make(target)
     count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
     texts = made_up_rows(count, opened) if data is None else _own_rows(data, opened, count)

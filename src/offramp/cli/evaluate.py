@@ -4,32 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from offramp.cli.app import app
-from offramp.cli.engine_options import Backend, BatchSize, Device, Threads
-from offramp.cli.task_options import (
-    Data,
-    DataDir,
-    LabelColumn,
-    Metric,
-    PairColumn,
-    TaskName,
-    task_from_options,
-)
+from offramp.cli.engine_options import Backend, BatchSize, Device, Fresh, Limit, MaxLength, OtherPrecision, Threads
+from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_evaluate, trace_folder
+from offramp.cli.own_policy import say_own_policy
+from offramp.cli.task_options import Data, DataDir, LabelColumn, Metric, PairColumn, TaskName
 from offramp.cli.task_options import TextColumn as TextOption
+from offramp.engine.policy_choice import folder_policy
 from offramp.errors import OfframpError
 from offramp.evaluation.elue import reference_curve
 from offramp.evaluation.legacy_arrays import write_legacy_arrays
 from offramp.evaluation.results import Results
-from offramp.evaluation.run import default_splits, evaluate
+from offramp.evaluation.run import evaluate
 from offramp.evaluation.tables import (
     exits_table,
     gates_table,
@@ -38,17 +30,12 @@ from offramp.evaluation.tables import (
     point_table,
     policies_table,
 )
-from offramp.evaluation.trace import OnRows
 from offramp.evaluation.trace_base import TraceBase
 from offramp.evaluation.writing import write_results
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import policy_from_text
-from offramp.tasks import Task, own_task, squad_task
-from offramp.tasks import task as make_task
-from offramp.tasks.labels import model_labels
-from offramp.tasks.tables import read_table
-from offramp.tasks.trained import trained_task, training_record
+from offramp.tasks import Task
 
 EXAMPLES = """
 Examples:
@@ -79,7 +66,8 @@ def evaluate_command(
     metric: Metric = None,
     split: Annotated[str | None, typer.Option(help="Default: dev, of MNLI both; of an own file, all of it.")] = None,
     policy: Annotated[
-        str | None, typer.Option(help="One operating point to look at, such as 'entropy(0.1) | window(8)'.")
+        str | None,
+        typer.Option(help="A point to look at, such as 'entropy(0.1) | window(8)'; default: the calibrated one."),
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="Add the papers' own thresholds.")] = False,
     reference: Annotated[Path | None, typer.Option(help="Reference curve of the ELUE score, as JSON.")] = None,
@@ -87,19 +75,15 @@ def evaluate_command(
         Path | None, typer.Option(help="Folder to write; default: evaluation/SPLIT (or file-NAME) in the model folder.")
     ] = None,
     trace: Annotated[Path | None, typer.Option(help="Use this trace, and run no model.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Run the model even if a true trace is there.")] = False,
+    fresh: Fresh = False,
     name: Annotated[str | None, typer.Option(help="What plots and comparisons call this model.")] = None,
-    max_length: Annotated[
-        int | None, typer.Option(help="Cut texts (or windows on them) to so many tokens; default: as trained.")
-    ] = None,
+    max_length: MaxLength = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
-    precision: Annotated[
-        str | None, typer.Option(help="bf16, fp16 (GPU) or int8 (CPU) instead of the weights' own.")
-    ] = None,
+    precision: OtherPrecision = None,
     backend: Backend = "auto",
     threads: Threads = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many rows, or questions.")] = None,
+    limit: Limit = None,
     legacy_npy: Annotated[Path | None, typer.Option(help="Also write DeeBERT's .npy files to this folder.")] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="No plots and no report.html.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, one line a split.")] = False,
@@ -124,8 +108,11 @@ def evaluate_command(
     else:
         opened = load(str(model))
         home = Path(str(model)) if Path(str(model)).is_dir() else Path(Path(str(model)).name)
-        chosen = _task(opened, task, data_dir, data, text, text_pair, label, metric)
-        splits = (split,) if split else default_splits(chosen) if data is None or chosen.dev_splits else chosen.splits
+        if policy is None and (own := folder_policy(home)) and own[1] is None:  # gates are as they are
+            asked = own[0]
+            say_own_policy(opened)
+        chosen = rows_to_evaluate(opened, task, data_dir, data, text, text_pair, label, metric)
+        splits = splits_to_evaluate(chosen, split, data)
         if asked is not None:  # whatever is wrong with the wishes is said before the model runs
             asked.check(opened.objective.name, opened.exits.layers)
         curve = reference_curve(chosen.name, reference)
@@ -148,81 +135,16 @@ def evaluate_command(
             show(results, files)
 
 
-def _task(
-    model: MultiExitModel, task: str | None, data_dir: Path | None, data: str | None, *columns: str | None
-) -> Task:
-    """The task asked for, or the one the model was trained on. Every row of an own file is evaluated on."""
-    text, text_pair, label, metric = columns
-    options: dict[str, Any] = {"text": text, "text_pair": text_pair, "label": label, "metric": metric}
-    if model.objective.name == "span" and data is not None and data_dir is None:
-        return _questions_of(model, data, options)
-    if data is None or task is not None or data_dir is not None:
-        return task_from_options(task, data_dir, data, **options) or trained_task(model)
-    labels = (
-        () if model.objective.name == "regression" else model_labels(model) or tuple(map(str, range(model.outputs)))
-    )
-    record = training_record(model).get("task", {})
-    given = {name: value for name, value in options.items() if value is not None}
-    if known := _rows_trained_on(record, data, given):
-        return known
-    if not Path(data).is_file():
-        return own_task(data, labels=labels, regression=not labels, **options)
-    columns = read_table(data).columns
-    trained = {name: record[name] for name in ("text", "text_pair", "label") if record.get(name) in columns}
-    return own_task(test=data, labels=labels, regression=not labels, **{**options, **trained, **given})
-
-
-def _questions_of(model: MultiExitModel, data: str, options: dict[str, Any]) -> Task:
-    """A folder of SQuAD's, or all questions of a file in its format, as a task called as the file is."""
-    if Path(data).is_dir():
-        return squad_task(data=data, **options)
-    _rows_trained_on(training_record(model).get("task", {}), data, {})
-    return dataclasses.replace(squad_task(test=data, **options), name=Path(data).name.split(".json")[0])
-
-
-def _rows_trained_on(record: dict[str, Any], data: str, given: dict[str, Any]) -> Task | None:
-    """The training task, if the data are its rows: then only those cut off for dev may be scored."""
-    if not record.get("fingerprint"):
-        if Path(data).is_file() and str(Path(data).absolute()) == record.get("data"):
-            raise OfframpError(f"{data} holds the rows the model was trained on: a score on them says nothing")
-        return None
-    try:
-        task = make_task(**{**record, "data": data, **given})
-    except OfframpError:  # other rows, or other columns: not those
-        return None
-    typer.echo(f"{data} holds the rows the model was trained on: only its dev rows are scored", err=True)
-    return task
-
-
 def _folders(home: Path, task: Task, splits: tuple[str, ...], out: Path | None, data: str | None) -> dict[str, Path]:
     """Where each split's results go."""
     if out is not None:
         return {split: out / split if len(splits) > 1 else out for split in splits}
-    own_file = data is not None and Path(data).is_file() and not task.dev_splits
-    return {split: home / "evaluation" / (f"file-{task.name}" if own_file else split) for split in splits}
+    return {split: trace_folder(home, task, split, data) for split in splits}
 
 
 def _trace(model: MultiExitModel, task: Task, split: str, folder: Path, fresh: bool, **settings: Any) -> TraceBase:
-    with _progress(split) as on_rows:
+    with rows_bar(split) as on_rows:
         return evaluate(model, task, split=split, out=folder, fresh=fresh, on_rows=on_rows, **settings)
-
-
-@contextmanager
-def _progress(split: str) -> Iterator[OnRows]:
-    """A bar on the terminal's error output while the model runs; a word where it need not run."""
-    console = Console(stderr=True, soft_wrap=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(split, visible=False)
-        ran = []
-
-        def on_rows(done: int, rows: int) -> None:
-            ran.append(done)
-            progress.update(bar, completed=done, total=rows, visible=True)
-
-        yield on_rows
-    if not ran:
-        console.print(f"{split}: used the stored trace of these weights on these rows (--fresh runs the model again)")
 
 
 def show(results: Results, files: list[Path]) -> None:

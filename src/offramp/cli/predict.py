@@ -11,6 +11,7 @@ import typer
 
 from offramp.cli.app import app
 from offramp.cli.engine_options import Backend, BatchSize, Device, Precision, Threads
+from offramp.cli.own_policy import say_own_policy
 from offramp.cli.predict_progress import rows_progress
 from offramp.cli.predict_spans import MaxAnswerTokens, NBest, NullThreshold, predict_spans
 from offramp.cli.refusal import refuse
@@ -114,6 +115,8 @@ def predict(
     """
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
+    if not policy:
+        say_own_policy(opened)
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
     settings |= {"precision": precision, "backend": backend, "threads": threads}
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}

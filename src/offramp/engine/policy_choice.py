@@ -10,10 +10,15 @@ from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
 
 POLICY = "policy.json"
+GATE_THRESHOLD = "gate_threshold"
+"""The key in it of what the gates' logits must be at least, where that was calibrated, too."""
 
 
 def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
-    """The policy asked for, or the folder's own, or full depth; refused where the model cannot run under it."""
+    """The policy asked for, or the folder's own, or full depth; refused where the model cannot run under it.
+
+    With the folder's own, the model's gates take on the threshold that it was calibrated with.
+    """
     if isinstance(asked, Policy):
         policy = asked
     elif isinstance(asked, str):
@@ -22,18 +27,22 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         raise OfframpError(f"policy {asked!r}: give a policy, or one as text such as 'entropy(0.1)'")
     else:
         own = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
-        policy = own or Fixed(model.exits.layers[-1])
+        policy, threshold = own or (Fixed(model.exits.layers[-1]), None)
+        if threshold is not None:
+            model.set_gate_threshold(threshold)
     policy.check(model.objective.name, model.exits.layers)
     return policy
 
 
-def folder_policy(folder: Path) -> Policy | None:
-    """The policy that was calibrated for a model, if there is one in its folder."""
+def folder_policy(folder: Path) -> tuple[Policy, float | None] | None:
+    """The policy that was calibrated for a model, if there is one in its folder, and the threshold of its gates."""
     path = folder / POLICY
     if not path.is_file():
         return None
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        return policy_from_json(data["policy"] if isinstance(data.get("policy"), dict) else data)
-    except (ValueError, AttributeError) as error:
+        policy = policy_from_json(data["policy"] if isinstance(data.get("policy"), dict) else data)
+        threshold = data.get(GATE_THRESHOLD)
+        return policy, None if threshold is None else float(threshold)
+    except (ValueError, AttributeError, TypeError) as error:
         raise OfframpError(f"{path} holds no policy ({one_line(error)})") from error

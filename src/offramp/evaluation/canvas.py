@@ -9,9 +9,11 @@ from offramp.errors import needs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 INK, QUIET, GRID, FRAME = "#222222", "#666666", "#E4E4E4", "#999999"
+LONGEST_NAME = 64
 
 
 def empty_figure(width: float, height: float) -> Figure:
@@ -41,3 +43,19 @@ def dress(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FRAME)
     axes.tick_params(colors=INK, labelsize=9, color=FRAME)
+
+
+def times_100(axis: Axis, unit: str) -> None:
+    """Shares on an axis, as percent or as whatever the unit is."""
+    ticker = needs("matplotlib.ticker", "report")
+    axis.set_major_locator(ticker.MaxNLocator(7, steps=[1, 2, 5, 10]))
+    axis.set_major_formatter(ticker.FuncFormatter(lambda share, _: f"{100 * share:.4g}{unit}"))
+
+
+def shortened(name: str, longest: int = LONGEST_NAME) -> str:
+    """The name on one line, its middle left out where it is too long: the ends tell runs apart."""
+    name = " ".join(name.split())
+    if len(name) <= longest:
+        return name
+    half = (longest - 1) // 2
+    return f"{name[:half]}…{name[-half:]}"

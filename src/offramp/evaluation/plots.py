@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from offramp.errors import needs
-from offramp.evaluation.canvas import INK, QUIET, dress, empty_figure, figure_with_axes
+from offramp.evaluation.canvas import (
+    INK,
+    QUIET,
+    dress,
+    empty_figure,
+    figure_with_axes,
+    shortened,
+    times_100,
+)
 from offramp.evaluation.gate_plots import gates_figure
 from offramp.evaluation.key_figures import (
     PERCENTAGES,
@@ -29,13 +37,11 @@ from offramp.evaluation.results import OperatingPoint, Results, Sweep
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#6B6B6B")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-LONGEST_NAME = 64
 
 
 def write_plots(results: Results | Sequence[Results], folder: Path) -> list[Path]:
@@ -112,7 +118,7 @@ def histogram_figure(results: Results) -> Figure:
         )
         axes.set_ylim(0, 1.12 * max(shares))
         axes.grid(visible=False, axis="x")
-        _times_100(axes.yaxis, " %")
+        times_100(axes.yaxis, " %")
         axes.set_ylabel("rows", color=INK)
         axes.set_title(f"{title}\n{_described(point, metric)}", loc="left", fontsize=9, color=INK, parse_math=False)
     _layer_axis(panels[-1], [results], "layer after which a row leaves")
@@ -189,7 +195,7 @@ def _asked(axes: Axes, point: OperatingPoint, metric: str) -> None:
     above = point.cost > 0.4  # where the curves leave room
     gives = f"{written(value(point, metric), metric)} at {100 * point.cost:.0f} % of the layers"
     axes.annotate(
-        f"{_short(point.policy, 40)}\n{gives}",
+        f"{shortened(point.policy, 40)}\n{gives}",
         at,
         xytext=(-10, 8) if above else (12, -12),
         textcoords="offset points",
@@ -205,13 +211,13 @@ def _asked(axes: Axes, point: OperatingPoint, metric: str) -> None:
 
 def _points_to_show(results: Results, metric: str) -> dict[str, OperatingPoint]:
     if results.point:
-        return {_short(results.point.policy): results.point}
+        return {shortened(results.point.policy): results.point}
     asked = {
         "at most 1 point below full depth": cheapest_within(results, metric, POINT),
         "at most half of the layers": best_at(results, metric, 2),
     }
-    found = {f"{_short(point.policy)}, {why}": point for why, point in asked.items() if point}
-    return found or {_short(point.policy): point for point in all_points(results)[:1]}
+    found = {f"{shortened(point.policy)}, {why}": point for why, point in asked.items() if point}
+    return found or {shortened(point.policy): point for point in all_points(results)[:1]}
 
 
 def _described(point: OperatingPoint, metric: str) -> str:
@@ -233,14 +239,14 @@ def _styled(curves: Sequence[tuple[str, Any]]) -> list[tuple[tuple[str, Any], di
 
 def _cost_axis(axes: Axes) -> None:
     axes.set_xlim(0, 1.02)
-    _times_100(axes.xaxis, " %")
+    times_100(axes.xaxis, " %")
     axes.set_xlabel("mean layers, share of all layers", color=INK)
 
 
 def _score_axis(axes: Axes, metric: str) -> None:
     axes.margins(y=0.08)
     axes.set_ylim(top=min(1.03, axes.get_ylim()[1]))
-    _times_100(axes.yaxis, " %" if metric in PERCENTAGES else "")
+    times_100(axes.yaxis, " %" if metric in PERCENTAGES else "")
     axes.set_ylabel(metric_title(metric) + ("" if metric in PERCENTAGES else " × 100"), color=INK, parse_math=False)
 
 
@@ -250,12 +256,6 @@ def _layer_axis(axes: Axes, results: Sequence[Results], title: str = "exit after
     air = 0.6 if len(layers) > 2 else 1.5
     axes.set_xlim(min(layers) - air, max(layers) + air)
     axes.set_xlabel(title, color=INK)
-
-
-def _times_100(axis: Axis, unit: str) -> None:
-    ticker = needs("matplotlib.ticker", "report")
-    axis.set_major_locator(ticker.MaxNLocator(7, steps=[1, 2, 5, 10]))
-    axis.set_major_formatter(ticker.FuncFormatter(lambda share, _: f"{100 * share:.4g}{unit}"))
 
 
 def _numbers_above(axes: Axes, layers: list[int], scores: list[float]) -> None:
@@ -270,7 +270,7 @@ def _legend(figure: Figure, lines: dict[str, Line2D]) -> None:
     """Below the axes, in as many columns as the longest name allows. Names are taken as they are: no mathematics."""
     if not lines:
         return
-    names = [_short(name) for name in lines]
+    names = [shortened(name) for name in lines]
     columns = max(1, min(len(names), int(78 / (max(map(len, names)) + 6))))
     legend = figure.legend(
         list(lines.values()), ["x"] * len(names), loc="outside lower center", ncols=columns, frameon=False, fontsize=9
@@ -278,12 +278,3 @@ def _legend(figure: Figure, lines: dict[str, Line2D]) -> None:
     for text, name in zip(legend.get_texts(), names, strict=True):
         text.set_text(name)
         text.set_parse_math(False)
-
-
-def _short(name: str, longest: int = LONGEST_NAME) -> str:
-    """The name on one line, its middle left out where it is too long: the ends tell runs apart."""
-    name = " ".join(name.split())
-    if len(name) <= longest:
-        return name
-    half = (longest - 1) // 2
-    return f"{name[:half]}…{name[-half:]}"

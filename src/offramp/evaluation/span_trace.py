@@ -114,6 +114,39 @@ class SpanTrace(TraceBase):
         found = self._scores.scores(exits)
         return {metric: found[metric] for metric in self.metrics}
 
+    def same_at(self, exits: NDArray[np.int64], tolerance: float = 0.0) -> NDArray[np.bool_]:
+        return self._agreement.exact_at(exits) > 0
+
+    def right_at(self, exits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        if self._scores is None:
+            raise OfframpError(f"{self.source}: there are no true answers to say what is right")
+        return self._scores.exact_at(self.all_at(len(self.exit_layers) - 1) if exits is None else exits) > 0
+
+    def take(self, answers: NDArray[np.int64]) -> SpanTrace:
+        new_number = np.full(self.answers, -1)
+        new_number[answers] = np.arange(len(answers))
+        windows = np.flatnonzero(new_number[self.questions] >= 0)
+        windows = windows[np.argsort(new_number[self.questions[windows]], kind="stable")]
+        ends = self.lengths.cumsum()
+        tokens = [np.arange(ends[window] - self.lengths[window], ends[window]) for window in windows]
+        tables = ("span_scores", "null_scores", "exact", "f1", "same")
+        by_window: dict[str, Any] = {name: getattr(self, name) for name in tables}
+        some: dict[str, Any] = {n: None if table is None else table[:, windows] for n, table in by_window.items()}
+        return replace(
+            self,
+            logits=self.logits[:, np.concatenate([*tokens, np.empty(0, np.int64)])],
+            questions=new_number[self.questions[windows]],
+            labels=None if self.labels is None else tuple(self.labels[answer] for answer in answers),
+            full_depth=tuple(self.full_depth[answer] for answer in answers),
+            **some,
+            **self._taken(windows),
+        )
+
+    def per_answer(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        windows = np.bincount(self.questions, minlength=self.answers)
+        means: NDArray[np.float64] = np.bincount(self.questions, numbers, self.answers) / windows
+        return means
+
     def agreement_at(self, exits: NDArray[np.int64]) -> float:
         """Share of questions whose answer is full depth's, but for case, punctuation and articles."""
         return self._agreement.scores(exits)["exact"]

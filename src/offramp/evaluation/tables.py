@@ -22,16 +22,16 @@ MOST_ROWS = 12
 def exits_table(results: Results) -> Table:
     """The score of each exit, answering for every row."""
     metrics = list(results.full_depth.scores)
-    table = _table("Each exit alone", "layer", *metrics, "agreement", "MFLOPs")
+    table = plain_table("Each exit alone", "layer", *metrics, "agreement", "MFLOPs")
     for one in results.exits:
-        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f} %", _flops(one.mflops))
+        table.add_row(str(one.layer), *_scores(one, metrics), f"{100 * one.agreement:.1f} %", flops_written(one.mflops))
     return table
 
 
 def policies_table(results: Results) -> Table:
     """For each policy the cheapest points that lose little, and the best ones that are fast."""
     metric = main_metric(results)
-    table = _table("Policies", "policy", "asked for", metric, "layers", "speed-up", "MFLOPs", words=2)
+    table = plain_table("Policies", "policy", "asked for", metric, "layers", "speed-up", "MFLOPs", words=2)
     full = results.full_depth
     table.add_row("full depth", "", written(value(full, metric), metric), *_costs(results.depth, 1, full.mflops))
     for sweep in results.sweeps:
@@ -74,7 +74,7 @@ def sweep_table(sweep: Sweep) -> Table:
 def point_table(results: Results, point: OperatingPoint) -> Table:
     """The operating point that was asked for: what it gives beside full depth, and where rows leave."""
     full, metrics = results.full_depth, list(results.full_depth.scores)
-    table = _table(point.policy, "", "this policy", "full depth")
+    table = plain_table(point.policy, "", "this policy", "full depth")
     for metric in metrics:
         table.add_row(metric, written(point.scores[metric], metric), written(full.scores[metric], metric))
     table.add_row("agreement", f"{100 * point.agreement:.1f} %", "")
@@ -83,15 +83,15 @@ def point_table(results: Results, point: OperatingPoint) -> Table:
     table.add_row(f"computation cost{of_layers}", f"{point.cost:.4f}", "1")
     table.add_row(f"expected saving{of_layers}", f"{100 * (1 - point.cost):.1f} %", "")
     table.add_row("speed-up (layers)", f"{point.speed_up:.2f}×", "1×")
-    table.add_row("MFLOPs (ELUE)", _flops(point.mflops), _flops(full.mflops))
+    table.add_row("MFLOPs (ELUE)", flops_written(point.mflops), flops_written(full.mflops))
     if point.ebert_mflops is not None:
-        table.add_row("MFLOPs (EBERT)", _flops(point.ebert_mflops), "")
+        table.add_row("MFLOPs (EBERT)", flops_written(point.ebert_mflops), "")
     return table
 
 
 def histogram_table(point: OperatingPoint, width: int = 30) -> Table:
     """Where rows leave."""
-    table = _table("Rows by the layer they leave after", "layer", "rows", "share", "")
+    table = plain_table("Rows by the layer they leave after", "layer", "rows", "share", "")
     table.columns[-1].justify = "left"
     most = max(point.exits.values())
     for layer, count in point.exits.items():
@@ -102,8 +102,8 @@ def histogram_table(point: OperatingPoint, width: int = 30) -> Table:
 
 def gates_table(gates: GateReport) -> Table:
     """EBERT's report: operations without and with gates, their ratio, and what each layer keeps on average."""
-    table = _table("Gates, at full depth", "", "original", "dynamic", "ratio")
-    flops = (_flops(gates.original_gflops), _flops(gates.dynamic_gflops))
+    table = plain_table("Gates, at full depth", "", "original", "dynamic", "ratio")
+    flops = (flops_written(gates.original_gflops), flops_written(gates.dynamic_gflops))
     table.add_row("GFLOPs (EBERT)", *flops, f"{gates.ratio:.3f}")
     table.add_section()
     table.add_row(Text("kept in layer", style="bold"), Text("heads", style="bold"), Text("neurons", style="bold"))
@@ -113,7 +113,7 @@ def gates_table(gates: GateReport) -> Table:
 
 
 def _points_table(title: str, points: Sequence[OperatingPoint], *metrics: str) -> Table:
-    table = _table(title, "policy", *metrics, "layers", "cost", "speed-up", "MFLOPs")
+    table = plain_table(title, "policy", *metrics, "layers", "cost", "speed-up", "MFLOPs")
     for point in points:
         layers, speed, mflops = _costs(point.mean_layers, point.speed_up, point.mflops)
         scores = [written(value(point, metric), metric) for metric in metrics]
@@ -121,7 +121,7 @@ def _points_table(title: str, points: Sequence[OperatingPoint], *metrics: str) -
     return table
 
 
-def _table(title: str, *columns: str, words: int = 1) -> Table:
+def plain_table(title: str, *columns: str, words: int = 1) -> Table:
     """The first `words` columns hold words, the others numbers; only the first is broken where space is short."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for number, column in enumerate(columns):
@@ -134,10 +134,10 @@ def _scores(one: OperatingPoint | ExitScore, metrics: Sequence[str]) -> list[str
 
 
 def _costs(layers: float, speed_up: float, mflops: float) -> tuple[str, str, str]:
-    return f"{layers:.2f}", f"{speed_up:.2f}×", _flops(mflops)
+    return f"{layers:.2f}", f"{speed_up:.2f}×", flops_written(mflops)
 
 
-def _flops(number: float) -> str:
+def flops_written(number: float) -> str:
     """In whatever unit the column is in."""
     return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -22,7 +22,8 @@ from offramp.evaluation.flops import ModelShape
 from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace_base import TraceBase
 from offramp.models import MultiExitModel
-from offramp.policies import Fixed, Policy, first_exit, policy_from_text
+from offramp.policies import Fixed, Policy, Threshold, first_exit, policy_from_text
+from offramp.policies.threshold import signals_of
 from offramp.tasks.encoding import Row, TextEncoder
 from offramp.tasks.labels import in_model_order, label_names, task_numbers
 from offramp.tasks.metrics import pearson, predictions_of, score
@@ -63,6 +64,9 @@ class Trace(TraceBase):
     """(N,) in the model's numbering, or real numbers in regression; None where the data has none."""
     task_numbers: tuple[int, ...] = ()
     """For each label of the model, its number in the task; empty where they are the same."""
+    reference: NDArray[Any] | None = None
+    """(N,) the answers of full depth, where they are those of the same model with other gates; and so the next."""
+    reference_mflops: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         exits, rows = self.logits.shape[:2]
@@ -90,11 +94,30 @@ class Trace(TraceBase):
     @cached_property
     def full_depth(self) -> NDArray[Any]:
         """The answers of the last exit: (N,)."""
-        return predictions_of(self.logits[-1])
+        return predictions_of(self.logits[-1]) if self.reference is None else self.reference
+
+    @property
+    def full_depth_mflops(self) -> NDArray[np.float64]:
+        return super().full_depth_mflops if self.reference_mflops is None else self.reference_mflops
+
+    def compared_with(self, other: Trace) -> Trace:
+        """The same trace, with full depth as another trace of the same rows has it."""
+        return replace(self, reference=other.full_depth, reference_mflops=other.full_depth_mflops)
 
     def exits(self, policy: Policy | str) -> NDArray[np.int64]:
         policy = policy_from_text(policy) if isinstance(policy, str) else policy
-        return first_exit(policy, self.tensor, self.exit_layers, self.kind).numpy()
+        if not isinstance(policy, Threshold):
+            return first_exit(policy, self.tensor, self.exit_layers, self.kind).numpy()
+        policy.check(self.kind, self.exit_layers)
+        rule = replace(policy, threshold=0.0)
+        if rule not in self._signals:
+            self._signals[rule] = signals_of(rule, self.tensor, self.exit_layers)
+        return policy.first_exit(self._signals[rule], self.exit_layers).numpy()
+
+    @cached_property
+    def _signals(self) -> dict[Policy, Tensor]:
+        """What rules that compare a signal look at, which does not depend on the threshold."""
+        return {}
 
     def predictions(self, exits: NDArray[np.int64]) -> NDArray[Any]:
         """The answer each sample leaves with: (N,)."""
@@ -108,6 +131,25 @@ class Trace(TraceBase):
 
     def _as_task_numbers(self, numbers: NDArray[Any]) -> NDArray[Any]:
         return np.asarray(self.task_numbers)[numbers] if self.task_numbers else numbers
+
+    def same_at(self, exits: NDArray[np.int64], tolerance: float = 0.0) -> NDArray[np.bool_]:
+        answers = self.predictions(exits)
+        if self.kind == "regression":
+            near: NDArray[np.bool_] = np.abs(answers - self.full_depth) <= tolerance
+            return near
+        same: NDArray[np.bool_] = answers == self.full_depth
+        return same
+
+    def right_at(self, exits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        if self.labels is None or self.kind == "regression":
+            raise OfframpError(f"{self.source}: there are no labels to say what is right")
+        right: NDArray[np.bool_] = (self.full_depth if exits is None else self.predictions(exits)) == self.labels
+        return right
+
+    def take(self, answers: NDArray[np.int64]) -> Trace:
+        each = {name: getattr(self, name) for name in ("labels", "reference", "reference_mflops")}
+        some: dict[str, Any] = {name: None if value is None else value[answers] for name, value in each.items()}
+        return replace(self, logits=self.logits[:, answers], **some, **self._taken(answers))
 
     def agreement_at(self, exits: NDArray[np.int64]) -> float:
         """Share of answers that are full depth's; in regression, the correlation with them."""

@@ -103,6 +103,22 @@ class TraceBase(ABC):
     def agreement_at(self, exits: NDArray[np.int64]) -> float:
         """How far the answers are those of full depth."""
 
+    @abstractmethod
+    def same_at(self, exits: NDArray[np.int64], tolerance: float = 0.0) -> NDArray[np.bool_]:
+        """Whether each answer is that of full depth; numbers, whether it is that near."""
+
+    @abstractmethod
+    def right_at(self, exits: NDArray[np.int64] | None) -> NDArray[np.bool_]:
+        """Whether each answer, or full depth's, is the true one, of labels and spans whose true answers are known."""
+
+    @abstractmethod
+    def take(self: Some, answers: NDArray[np.int64]) -> Some:
+        """The same trace of some of its answers, and of the inputs they come from."""
+
+    def per_answer(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+        """What inputs cost, as means over the inputs of each answer."""
+        return numbers
+
     @property
     def answers(self) -> int:
         """How many answers are scored: one for each input, unless several inputs share one."""
@@ -152,6 +168,18 @@ class TraceBase(ABC):
         counts = [ebert_flops_to(self.shape, self.lengths, layer, self.gates) for layer in self.exit_layers]
         return np.stack(counts) / 1e6
 
+    def _taken(self, inputs: NDArray[np.int64]) -> dict[str, Any]:
+        """Those of the fields here that hold something for each input."""
+        kept = {name: getattr(self, name) for name in ("heads_kept", "neurons_kept")}
+        counts = {name: value[:, inputs] for name, value in kept.items() if value is not None}
+        return {"lengths": self.lengths[inputs], **counts}
+
+    @property
+    def full_depth_mflops(self) -> NDArray[np.float64]:
+        """EBERT's count of each input at full depth: (N,)."""
+        last: NDArray[np.float64] = self.ebert_mflops[-1]
+        return last
+
     def all_at(self, exit: int) -> NDArray[np.int64]:
         """Everybody leaves by one exit."""
         return np.full(len(self), exit)
@@ -168,6 +196,10 @@ class TraceBase(ABC):
     def point(self, policy: Policy | str) -> OperatingPoint:
         """What a policy gives."""
         return self._point(str(policy), self.exits(policy))
+
+    def full_depth_point(self) -> OperatingPoint:
+        """What the last exit gives, alone."""
+        return self._point("full depth", self.all_at(len(self.exit_layers) - 1))
 
     def _point(self, policy: str, exits: NDArray[np.int64]) -> OperatingPoint:
         inputs = np.arange(len(self))

@@ -38,6 +38,7 @@ class GateSettings:
         block: neurons that share a gate; 1 is EBERT, 32 or 64 make skipping fast.
         width: hidden units of the predictors.
         temperature: τ of the noisy gates in training.
+        threshold: a gate of the mode `gumbel` is open where its logit is at least this; calibration may raise it.
         first_input: what the first layer's head gates see: the `mean` over the tokens, or over the padding too
             (`padded_mean`, as the released code has it).
         folded: for each layer what is left of it, once constant gates are folded.
@@ -49,6 +50,7 @@ class GateSettings:
     block: int = 1
     width: int = PREDICTOR_WIDTH
     temperature: float = 1.0
+    threshold: float = 0.0
     first_input: Literal["mean", "padded_mean"] = "mean"
     folded: tuple[FoldedLayer, ...] | None = None
 

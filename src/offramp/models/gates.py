@@ -59,6 +59,7 @@ class UnitGates(nn.Module):
         self.mode = mode
         self.sparsity = settings.sparsity
         self.temperature = settings.temperature
+        self.threshold = settings.threshold
         self.uniform: Callable[[Tensor], Tensor] = torch.rand_like
         """Where the noise comes from."""
         self.register_buffer("state", torch.zeros(units, dtype=torch.int8))
@@ -93,7 +94,7 @@ class UnitGates(nn.Module):
 
     def by_sign(self, logits: Tensor) -> Tensor:
         if not self.training:
-            return (logits >= 0).to(logits.dtype)
+            return (logits >= self.threshold).to(logits.dtype)
         u = self.uniform(logits).to(logits.dtype)
         noise = (u + NEVER_ZERO).log() - (1 - u + NEVER_ZERO).log()
         soft = ((logits + noise) / self.temperature).sigmoid()
@@ -155,6 +156,7 @@ class Gates(nn.Module):
             layer: LayerGates = each  # type: ignore[assignment]
             for units, mode in ((layer.heads, settings.heads), (layer.neurons, settings.neurons)):
                 units.mode, units.sparsity, units.temperature = mode, settings.sparsity, settings.temperature
+                units.threshold = settings.threshold
 
     def set_mode(self, mode: Mode) -> None:
         self.mode = mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -122,6 +122,14 @@ class MultiExitPreTrainedModel(PreTrainedModel):
         self.gates = gates.to(device=like.device, dtype=like.dtype).train(self.training)
         self.config.gates = settings.to_json()
         self.skipping = None
+
+    def set_gate_threshold(self, threshold: float) -> None:
+        """Keep heads and neurons whose gates' logits are at least this."""
+        if self.gates is None:
+            raise OfframpError("the model has no gates: there is no threshold to set")
+        settings = replace(self.gates.settings, threshold=threshold)
+        self.gates.change(settings)
+        self.config.gates = settings.to_json()
 
     def get_input_embeddings(self) -> nn.Module:
         module: nn.Module = self.backbone.model.get_input_embeddings()

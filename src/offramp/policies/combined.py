@@ -63,7 +63,7 @@ class Either(Combined):
     @classmethod
     def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
         """ELBERT's two stages: an early way out by entropy, a later one by a window, at last one that is never full."""
-        signals = signals_of(Entropy(0.0, normalised=True), exit_logits)
+        signals = signals_of(Entropy(0.0, normalised=True), exit_logits, exit_layers)
         thresholds = spread_thresholds(signals, exit_layers, points=THRESHOLDS)
         sizes = np.unique(np.linspace(min(2, len(exit_layers) - 1), len(exit_layers) - 1, SIZES).round().astype(int))
         never = len(exit_layers)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from offramp.errors import OfframpError
 from offramp.policies.base import PerLayer, Policy, State, at_layer
 
 POINTS = 41
@@ -23,29 +24,62 @@ NOISE = 2e-5
 
 @dataclass(frozen=True)
 class Threshold(Policy):
-    """Leave once the signal is below the threshold (or above it, where `above`)."""
+    """Leave once the signal is below the threshold (or above it, where `above`).
+
+    Logits are divided by the temperature first, so that one threshold can mean the same at exits that are more and less
+    sure of themselves than they are right.
+    """
 
     above: ClassVar[bool] = False
 
     threshold: PerLayer
+    temperature: PerLayer = field(default=1.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        temperatures = self.temperature if isinstance(self.temperature, tuple) else (self.temperature,)
+        if not all(temperature > 0 for temperature in temperatures):
+            raise OfframpError(f"{self.name}: a temperature must be more than 0, not {self.temperature}")
 
     @abstractmethod
     def signal(self, logits: Tensor) -> Tensor:
         """The number to compare: (B, C), or (B, T, 2) for spans, to (B,)."""
 
+    def signal_at(self, layer: int, logits: Tensor) -> Tensor:
+        """The same with the temperature of a layer (1-based)."""
+        return self.signal(cooled(logits, at_layer(self.temperature, layer)))
+
     def step(self, layer: int, logits: Tensor, state: State) -> tuple[Tensor, State]:
-        signal, threshold = self.signal(logits), at_layer(self.threshold, layer)
-        return signal > threshold if self.above else signal < threshold, None
+        return self.passes(self.signal_at(layer, logits), layer), None
+
+    def passes(self, signal: Tensor, layer: int) -> Tensor:
+        threshold = at_layer(self.threshold, layer)
+        return signal > threshold if self.above else signal < threshold
+
+    def first_exit(self, signals: Tensor, exit_layers: Sequence[int]) -> Tensor:
+        """What `first_exit` says, from what `signals_of` found: for many thresholds on one trace."""
+        chosen = torch.full((signals.shape[1],), len(exit_layers) - 1, device=signals.device)
+        for exit in reversed(range(len(signals))):
+            chosen[self.passes(signals[exit], exit_layers[exit])] = exit
+        return chosen
 
     @classmethod
     def candidates(cls, exit_logits: Tensor, exit_layers: Sequence[int], task: str) -> list[Policy]:
-        rule = cls(0.0)
-        return [cls(t) for t in spread_thresholds(signals_of(rule, exit_logits), exit_layers, above=cls.above)]
+        signals = signals_of(cls(0.0), exit_logits, exit_layers)
+        return [cls(t) for t in spread_thresholds(signals, exit_layers, above=cls.above)]
 
 
-def signals_of(rule: Threshold, exit_logits: Tensor) -> Tensor:
+def cooled(logits: Tensor, temperature: float) -> Tensor:
+    """Divided by a temperature; padding of spans, which is the smallest number there is, stays what it is."""
+    if temperature == 1.0:
+        return logits
+    largest = torch.finfo(logits.dtype).max
+    return torch.where(logits > -largest, (logits / temperature).clamp(-largest, largest), logits)
+
+
+def signals_of(rule: Threshold, exit_logits: Tensor, exit_layers: Sequence[int]) -> Tensor:
     """The signal at every exit but the last, which takes everybody: (E, N, …) to (E-1, N)."""
-    rows = [rule.signal(logits) for logits in exit_logits[:-1]]
+    rows = [rule.signal_at(layer, logits) for layer, logits in zip(exit_layers[:-1], exit_logits[:-1], strict=True)]
     return torch.stack(rows) if rows else exit_logits.new_empty(0, exit_logits.shape[1])
 
 

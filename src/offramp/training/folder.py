@@ -23,7 +23,7 @@ from offramp.training.card import model_card
 from offramp.training.plan import Plan, read_plan, write_json
 
 WEIGHTS = "model.safetensors"
-STALE = ("evaluation", "policy.json", *FILES)
+STALE = ("evaluation", "calibration", "policy.json", *FILES)
 """What an earlier model in the same folder left and is not true of the new one."""
 
 

@@ -109,6 +109,7 @@ def run(
         process.wait_for_everyone()
     if process.is_main_process:
         about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process)}
+        about["trained_on"] = task.split("train").digest()
         folder.finish(material.model, material.encoder, plan, task, about)
     process.wait_for_everyone()
     model = material.model

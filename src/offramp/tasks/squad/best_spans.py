@@ -41,6 +41,16 @@ class SpanTable:
 
         The best threshold (2.0) is searched over the best spans, `Answer.best`.
         """
+        exact, f1, answered, odds = self._chosen(exits)
+        return summary(exact, f1, answered, self.gold, odds if self.gold.version2 else None, null_threshold)
+
+    def exact_at(self, exits: Array, null_threshold: float = 0.0) -> Array:
+        """Exact match of each question's answer (Q,)."""
+        exact, _, _, odds = self._chosen(exits)
+        return np.where(odds > null_threshold, ~self.gold.has_answer, exact) if self.gold.version2 else exact
+
+    def _chosen(self, exits: Array) -> tuple[Array, Array, Array, Array]:
+        """Of each question's best span (Q,): exact match, F1, whether there is one, and the odds of no answer."""
         exits = np.asarray(exits)
         if exits.shape != self.questions.shape:
             raise OfframpError(f"exits {exits.shape}: expected one for each of {len(self.questions)} windows")
@@ -57,7 +67,7 @@ class SpanTable:
         answered = best > -np.inf
         odds = np.minimum.reduceat(nulls, firsts) - np.where(answered, best, 0.0)
         exact, f1 = (table[exits[chosen], chosen] for table in (self.exact, self.f1))
-        return summary(exact, f1, answered, self.gold, odds if self.gold.version2 else None, null_threshold)
+        return exact, f1, answered, odds
 
 
 def best_spans(

@@ -1,0 +1,47 @@
+"""What a check found, as a table for a terminal."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from offramp.calibration.drift import Check
+from offramp.calibration.shift import MARKED
+
+LOST = {
+    "accuracy": "accuracy lost",
+    "f1": "F1 lost",
+    "inconsistency": "answers that differ from full depth's",
+    "cost": "cost",
+}
+SHIFTED = {
+    "exits": "layers rows leave after",
+    "confidence": "how sure answers are",
+    "full_confidence": "how sure full depth is",
+}
+
+
+def check_table(found: Check) -> Table:
+    """What the policy gave at calibration, and what it gives now."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for column in ("calibrated", "now"):
+        table.add_column(column, justify="right", no_wrap=True)
+    before = {name: _percent(share) for name, share in found.before.items()}
+    table.add_row("rows", f"{found.before['rows']:,}", f"{found.rows:,}")
+    if found.tested is not None:
+        then = before if found.tested.loss == found.loss else {"risk": "", "bound": ""}
+        table.add_row(LOST[found.tested.loss], then["risk"], _percent(found.tested.risk))
+        sure = f"at most, with {100 * found.confidence:g} % confidence"
+        table.add_row(sure, then["bound"], _percent(found.tested.bound))
+    table.add_row("agreement with full depth", before["agreement"], _percent(found.agreement))
+    table.add_row("layers run, of full depth's", before["cost"], _percent(found.cost))
+    table.add_section()
+    for one in found.shifts:
+        style = "bold" if one.size == MARKED else ""
+        table.add_row(f"moved: {SHIFTED[one.name]}", "", f"{_percent(one.distance)}, {one.size}", style=style)
+    return table
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2f} %"

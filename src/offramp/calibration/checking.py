@@ -1,0 +1,49 @@
+"""A calibrated model folder and new rows to a check of its promise."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from offramp.calibration.certificate import read_certificate
+from offramp.calibration.drift import Check, check_promise, check_weights
+from offramp.calibration.gated import under_threshold
+from offramp.calibration.refusals import check_rows
+from offramp.errors import OfframpError
+from offramp.evaluation.run import default_splits, evaluate
+from offramp.evaluation.trace import Trace
+from offramp.interop import load
+from offramp.models import MultiExitModel
+from offramp.models.weights_digest import weights_digest
+from offramp.tasks.task import Task
+
+
+def check(
+    model: MultiExitModel | str | Path, task: Task, *, split: str | None = None, again: str | None = None, **how: Any
+) -> Check:
+    """Test whether the promise in a model folder's `policy.json` holds on new rows, with labels or without.
+
+    Args:
+        model: a model folder that was calibrated, or the model in it.
+        task: where the new rows come from.
+        split: of the task; default: the first dev split.
+        again: the command that calibrates on these rows, less what the promise says; for the advice.
+        how: `out`, `fresh`, `max_length`, `batch_size`, `device`, `precision`, `backend`, `threads`, `limit` and
+            `on_rows` of `offramp.evaluate`.
+    """
+    folder = Path(model.name_or_path or ".") if isinstance(model, MultiExitModel) else Path(model)
+    certificate = read_certificate(folder)
+    opened = model if isinstance(model, MultiExitModel) else load(folder)
+    check_weights(certificate, weights_digest(opened))
+    certificate.policy.check(opened.objective.name, opened.exits.layers)
+    split = split or default_splits(task)[0]
+    check_rows(opened, task, split)
+    trace = evaluate(opened, task, split=split, **how)
+    if certificate.gate_threshold is not None:
+        if opened.gates is None or not isinstance(trace, Trace):
+            raise OfframpError("the certificate is of a model with gates, and this one has none: calibrate again")
+        not_kept = {**how, "out": None}
+        trace = under_threshold(
+            opened, trace, certificate.gate_threshold, lambda: evaluate(opened, task, split=split, **not_kept)
+        )
+    return check_promise(trace, certificate, again or f"offramp calibrate {folder} --data NEW_DATA")

@@ -1,0 +1,58 @@
+"""Promises are kept as often as is said, over many draws from populations whose risks are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from calibration import LIMITS, LOSSES, Risks, agreement, methods_of, promised, risks_on, splits, verdict
+from calibration_populations import POPULATIONS, population_of
+
+from offramp.calibration.losses import Inconsistency
+
+FAST = [("edge", 200), ("edge of pairs", 200), ("edge of F1", 200), ("jumps", 1000), ("imdb", 200), ("smooth", 200)]
+
+
+def check(name: str, n: int, draws: int) -> None:
+    found = risks_on(name, n, draws, seed=0)
+    assert set(found) == {(loss, method) for loss in LOSSES for method in methods_of(loss)}
+    for (loss, method), risks in found.items():
+        value, most, kept = verdict(risks, LIMITS[n], method)
+        assert kept, f"{loss}, {method}: {value}, more than {most}"
+
+
+@pytest.mark.parametrize(("name", "n"), FAST)
+def test_promises_are_kept(name: str, n: int) -> None:
+    check(name, n, draws=100)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", LIMITS)
+@pytest.mark.parametrize("name", POPULATIONS)
+def test_promises_are_kept_a_thousand_times(name: str, n: int) -> None:
+    check(name, n, draws=1000)
+
+
+@pytest.mark.parametrize("name", ["edge", "jumps", "imdb"])
+def test_what_was_not_tested_is_found_out(name: str) -> None:
+    """The cheapest point whose observed risk is below the limit keeps no promise."""
+    population, limit = population_of(name, LIMITS[200]), LIMITS[200]
+    risks: Risks = []
+    for _, (sequence, _) in splits(population, 200, limit, 100, seed=0):
+        below = np.flatnonzero(sequence.risks["inconsistency"] <= limit)
+        policy = sequence.policies[below[sequence.costs[below].argmin()]] if len(below) else None
+        risks.append(None if policy is None else population.risk(policy, Inconsistency()))
+    assert not verdict(risks, limit, "fixed_sequence")[2]
+
+
+def test_something_is_certified() -> None:
+    """Else no promise could be broken."""
+    population, limit = population_of("imdb"), LIMITS[1000]
+    for _, sequences in splits(population, 1000, limit, 3, seed=1):
+        for method in ("fixed_sequence", "bonferroni", "expectation"):
+            assert promised(Inconsistency(), limit, sequences, method) is not None
+
+
+@pytest.mark.parametrize("name", ["sst2", "jumps"])
+def test_the_shortcut_taken_here_is_none(name: str) -> None:
+    same, asked = agreement(name, 200, draws=3)
+    assert same == asked > 5
