@@ -17,6 +17,7 @@ import offramp
 from offramp.policies import REGISTRY as POLICIES
 from offramp.recipes import REGISTRY as RECIPES
 from offramp.recipes import Plain, Schedule
+from tests.calibration.made_model import NAMES, labelled_file, settled_model
 from tests.command_line import Result
 from tests.evaluation.made_questions import squad_file
 from tests.generated import backbone_folder, reviews_file
@@ -121,11 +122,26 @@ def test_the_message_shown_is_the_message(at_home: Path, run: Callable[..., Resu
     assert refused.err == shown
 
 
-@pytest.mark.parametrize("name", ["gates", "engine"])
+@pytest.mark.parametrize("name", ["gates", "engine", "explanation/calibration"])
 def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
-    assert runpy.run_path(str(ROOT / "benchmarks" / f"{name}_page.py"))["filled"](page) == page
+    assert runpy.run_path(str(ROOT / "benchmarks" / f"{Path(name).name}_page.py"))["filled"](page) == page
+
+
+def test_commands_of_the_page_on_calibration(
+    tmp_path: Path, run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    task = {"name": "reviews", "dev": "dev.csv", "text": "review", "label": "verdict", "labels": list(NAMES)}
+    model = settled_model(tmp_path / "runs" / "reviews", trained=task)
+    for seed, name in enumerate(("dev", "held_out", "new")):
+        labelled_file(tmp_path / f"{name}.csv", model, 500, seed)
+    listed = commands("docs/explanation/calibration.md")
+    assert {line.split()[1] for line in listed} == {"calibrate", "predict", "check"}
+    for line in listed:
+        done = run(*shlex.split(line)[1:])
+        assert done.status == 0, f"{line}\n{done.err}"
 
 
 def test_figures_are_those_of_the_runs(tmp_path: Path) -> None:
