@@ -7,7 +7,8 @@ import sys
 
 import offramp
 
-CORE = ("offramp", "offramp.backbones", "offramp.models", "offramp.recipes", "offramp.policies")
+PARTS = ("backbones", "models", "recipes", "policies", "engine", "calibration")
+CORE = ("offramp", *(f"offramp.{part}" for part in PARTS))
 EXTRAS = ("datasets", "sklearn", "pandas", "matplotlib", "plotly", "fastapi", "ray", "onnx", "onnxruntime", "typer")
 
 

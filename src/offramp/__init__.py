@@ -9,6 +9,7 @@ from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, Multi
 
 if TYPE_CHECKING:
     from offramp.calibration import calibrate
+    from offramp.calibration.checking import check
     from offramp.engine import Engine
     from offramp.evaluation.comparison import compare
     from offramp.evaluation.run import evaluate
@@ -27,6 +28,7 @@ __all__ = [
     "MultiExitForSequenceClassification",
     "OfframpError",
     "calibrate",
+    "check",
     "compare",
     "convert",
     "evaluate",
@@ -41,6 +43,7 @@ __all__ = [
 _VERBS = {
     "Engine": "offramp.engine",
     "calibrate": "offramp.calibration",
+    "check": "offramp.calibration.checking",
     "compare": "offramp.evaluation.comparison",
     "evaluate": "offramp.evaluation.run",
     "export": "offramp.exported_folder",
