@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calibration import LIMITS, LOSSES, Risks, agreement, methods_of, promised, risks_on, splits, verdict
-from calibration_populations import POPULATIONS, population_of
+from calibration import DELTA, LIMITS, LOSSES, Risks, agreement, methods_of, promised, risks_on, splits, verdict
+from calibration_populations import POPULATIONS, TRACES, population_of
+from scipy import stats
 
-from offramp.calibration.losses import Inconsistency
+from offramp.calibration.losses import Cost, Inconsistency
+from offramp.calibration.paths import path_in_advance
+from offramp.evaluation import Trace
 
 FAST = [("edge", 200), ("edge of pairs", 200), ("edge of F1", 200), ("jumps", 1000), ("imdb", 200), ("smooth", 200)]
 
@@ -56,3 +59,19 @@ def test_something_is_certified() -> None:
 def test_the_shortcut_taken_here_is_none(name: str) -> None:
     same, asked = agreement(name, 200, draws=3)
     assert same == asked > 5
+
+
+@pytest.mark.parametrize("tested", [True, False])
+def test_budgets_are_kept_if_they_are_tested(tested: bool) -> None:
+    """What may be computed is a promise like any other: its loss is the cost. By what was seen alone it is not kept."""
+    trace, limit, draws = Trace.load(TRACES / "imdb.npz"), 0.5, 200
+    loss, draw = Cost(), np.random.default_rng(4)
+    costs = np.stack([loss.observe(trace, trace.exits(policy)) for policy in path_in_advance(trace)[::-1]])
+    over = 0
+    for _ in range(draws):
+        seen = costs[:, draw.choice(len(trace), 200, replace=False)]
+        passes = [loss.pvalue(own, limit) <= DELTA if tested else own.mean() <= limit for own in seen]
+        passed = costs[: passes.index(False)]
+        assert len(passed)
+        over += passed.mean(1).max() > limit
+    assert (over <= stats.binom.ppf(0.999, draws, DELTA)) == tested
