@@ -6,6 +6,9 @@ The model is one that `offramp train` made: its folder says the task. The number
 (6 layers, 384 wide) trained by
 
     offramp train --task sst-2 --recipe elasticbert --epochs 1 --batch-size 128 --learning-rate 1e-4
+
+on dev, and, since the first three exits of that one learnt nothing, of one trained by the same recipe for an epoch on 20,000
+rows of SST-2 with `--pooling mean --batch-size 64`, on 10,000 others (as calibration_traces.py cuts them).
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def answers(model: MultiExitModel, policy: str, precision: str, examples: Exampl
     return engine, [str(prediction.label) for prediction in engine(examples.texts)]
 
 
-def agreement(model: MultiExitModel, task: Task, policy: str) -> list[Measure]:
+def agreement(model: MultiExitModel, task: Task, policy: str, rows: str | None) -> list[Measure]:
     examples = task.split(task.dev_splits[0])
     names = np.array([name for _, name in sorted(model.config.id2label.items())])
     truth = names[np.asarray(in_model_order(model, task, examples))]
@@ -44,7 +47,7 @@ def agreement(model: MultiExitModel, task: Task, policy: str) -> list[Measure]:
     detail = {"rows": len(truth), "accuracy": scores, "machine": about_machine(engine.setting)}
     same = float(np.mean(np.array(exact) == rounded))
     lost = 100 * abs(scores["fp32"] - scores["int8"])
-    name = f"{task.name} dev, {policy}"
+    name = f"{rows or f'{task.name} dev'}, {policy}"
     return [
         {
             "measure": f"{name}: share of labels that int8 and fp32 agree on",
@@ -66,11 +69,12 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--task")
     parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--name", help="what the rows are called; default: the task's dev rows")
     parser.add_argument("--json", type=Path, required=True)
     arguments = parser.parse_args()
     model = offramp.load(arguments.model)
     task = offramp.task(arguments.task, data_dir=arguments.data_dir) if arguments.task else trained_task(model)
-    measures = [measure for policy in POLICIES for measure in agreement(model, task, policy)]
+    measures = [measure for policy in POLICIES for measure in agreement(model, task, policy, arguments.name)]
     for measure in measures:
         print(f"{measure['value']:8.4f}  {measure['target']:6.2f}  {measure['measure']}")
     write(measures, arguments.json)
