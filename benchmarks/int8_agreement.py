@@ -7,8 +7,8 @@ The model is one that `offramp train` made: its folder says the task. The number
 
     offramp train --task sst-2 --recipe elasticbert --epochs 1 --batch-size 128 --learning-rate 1e-4
 
-on dev, and, since the first three exits of that one learnt nothing, of one trained by the same recipe for an epoch on 20,000
-rows of SST-2 with `--pooling mean --batch-size 64`, on 10,000 others (as calibration_traces.py cuts them).
+on dev, and, since the first three exits of that one learnt nothing, of one trained by the same recipe for an epoch on
+20,000 rows of SST-2 with `--pooling mean --batch-size 64`, on 10,000 others (as calibration_traces.py cuts them).
 """
 
 from __future__ import annotations
