@@ -50,14 +50,22 @@ class Promise:
 
 
 @dataclass(frozen=True)
-class Tests:
-    """A path, the rows it is tested on, and its part of the error."""
+class Trial:
+    """A path, in the order in which it is tested, the rows it is tested on, and its part of the error."""
 
     name: str
     path: Sequence[Policy]
     trace: TraceBase
     share: float
     gate_threshold: float | None = None
+
+    def confidence(self, promise: Promise) -> float:
+        """With which the path is tested, so that the promise has its own."""
+        return 1 - (1 - promise.confidence) * self.share
+
+    def error_of_one(self, promise: Promise) -> float:
+        """With which each of its points is."""
+        return (1 - self.confidence(promise)) / (len(self.path) if promise.method == "bonferroni" else 1)
 
 
 @dataclass(frozen=True)
@@ -117,49 +125,50 @@ def calibrate_trace(
     if len(trace.exit_layers) < 2 and not gated:
         raise OfframpError("the model has one exit: there is nothing to choose from")
     check_trace(trace, promise.loss)
-    plan = list(_tests(trace, promise, seed, policy, gated or {}))
+    plan = list(_trials(trace, promise, seed, policy, gated or {}))
     about_cost = isinstance(promise.loss, Cost)
-    best: tuple[float, Tests, Tested, list[Tested]] | None = None
-    for tests in plan:
-        path = tests.path[::-1] if about_cost else tests.path
-        confidence = 1 - (1 - promise.confidence) * tests.share
-        tested = certify(path, tests.trace, promise.loss, promise.limit, confidence, promise.method)
+    best: tuple[float, Trial, Tested, list[Tested]] | None = None
+    for trial in plan:
+        confidence = trial.confidence(promise)
+        tested = certify(trial.path, trial.trace, promise.loss, promise.limit, confidence, promise.method)
         found = chosen(tested, cheapest=not about_cost)
         if found is None or (not about_cost and found.cost > 1 - SAVES and policy is None):
             continue
-        merit = -quality(tests.trace, found.policy) if about_cost else found.cost
+        merit = -quality(trial.trace, found.policy) if about_cost else found.cost
         if best is None or merit < best[0]:
-            best = merit, tests, found, tested
+            best = merit, trial, found, tested
     if best is None:
         raise Uncertified(why_not(trace.answers, promise, plan))
-    _, tests, found, tested = best
-    return _calibration(trace, promise, tests, found, tested)
+    _, trial, found, tested = best
+    return _calibration(trace, promise, trial, found, tested)
 
 
-def _tests(
+def _trials(
     trace: TraceBase, promise: Promise, seed: int, policy: str | None, gated: Mapping[float, TraceBase]
-) -> Iterator[Tests]:
+) -> Iterator[Trial]:
     if policy is not None:
-        yield Tests(policy, (policy_from_text(policy),), trace, 1.0)
+        yield Trial(policy, (policy_from_text(policy),), trace, 1.0)
         return
-    in_advance = path_in_advance(trace)
+    about_cost = isinstance(promise.loss, Cost)
+    order_of = reversed if about_cost else iter  # from the safe end of a path
+    in_advance = tuple(order_of(path_in_advance(trace)))
     alone = promise.method == "expectation"  # the cheapest of several would keep the limit on average no more
     if in_advance:
         share = 1.0 if alone else IN_ADVANCE / (1 + len(gated))
-        yield Tests("entropy, fixed in advance", in_advance, trace, share)
+        yield Trial("entropy, fixed in advance", in_advance, trace, share)
         if alone:
             return
         for threshold, other in gated.items():
-            yield Tests(f"entropy, gates from {threshold:g} on", in_advance, other, share, threshold)
+            yield Trial(f"entropy, gates from {threshold:g} on", in_advance, other, share, threshold)
     order = np.random.default_rng(seed).permutation(trace.answers)
     cut = min(int(DESIGN * len(order)), MOST_DESIGN)
     if cut < 2:
         return
     design, rest = trace.take(order[:cut]), trace.take(order[cut:])
-    objective = Inconsistency() if isinstance(promise.loss, Cost) else promise.loss
-    limit = USUAL_LIMIT if isinstance(promise.loss, Cost) else promise.limit
+    objective, limit = (Inconsistency(), USUAL_LIMIT) if about_cost else (promise.loss, promise.limit)
     path = choose_path(design, objective, limit, promise.confidence, rest.answers)
-    yield Tests(path.name, [point.policy for point in path.points], rest, 1 - IN_ADVANCE if in_advance else 1.0)
+    policies = tuple(order_of([point.policy for point in path.points]))
+    yield Trial(path.name, policies, rest, 1 - IN_ADVANCE if in_advance else 1.0)
 
 
 def quality(trace: TraceBase, policy: Policy) -> float:
@@ -169,57 +178,55 @@ def quality(trace: TraceBase, policy: Policy) -> float:
     return scores[trace.metrics[0]] if scores else trace.agreement_at(exits)
 
 
-def _calibration(trace: TraceBase, promise: Promise, tests: Tests, found: Tested, tested: list[Tested]) -> Calibration:
-    tested_on = tests.trace
-    parts = len(tests.path) if promise.method == "bonferroni" else 1
-    confidence = 1 - (1 - promise.confidence) * tests.share / parts
+def _calibration(trace: TraceBase, promise: Promise, trial: Trial, found: Tested, tested: list[Tested]) -> Calibration:
+    tested_on, confidence = trial.trace, 1 - trial.error_of_one(promise)
     observed = promise.loss.observe(tested_on, tested_on.exits(found.policy))
     in_expectation = promise.method == "expectation"
     return Calibration(
         promise=promise,
         policy=found.policy,
-        path=tests.name,
+        path=trial.name,
         rows=trace.answers,
         tested_on=tested_on.answers,
         point=tested_on.point(found.policy),
-        full=(tested_on if tests.gate_threshold is None else trace).full_depth_point(),
+        full=(tested_on if trial.gate_threshold is None else trace).full_depth_point(),
         risk=found.risk,
         bound=found.level if in_expectation else promise.loss.upper_bound(observed, confidence, promise.limit),
         tested=tuple(tested),
-        exits=(trace if tests.gate_threshold is None else tested_on).point(found.policy).exits,
-        gate_threshold=tests.gate_threshold,
-        not_reached=tuple((tests.path[::-1] if isinstance(promise.loss, Cost) else tests.path)[len(tested) :]),
+        exits=(trace if trial.gate_threshold is None else tested_on).point(found.policy).exits,
+        gate_threshold=trial.gate_threshold,
+        not_reached=tuple(trial.path[len(tested) :]),
         trace=tested_on,
     )
 
 
-def why_not(rows: int, promise: Promise, plan: Sequence[Tests]) -> str:
+def why_not(rows: int, promise: Promise, plan: Sequence[Trial]) -> str:
     """What is missing, and how many rows would be enough if they were like these."""
     said = f"{rows:,} rows cannot support this promise: {promise}"
     if isinstance(promise.loss, Cost):
         return f"{said}; no policy is that cheap with that confidence: allow more, or give more rows"
     if len(plan) == len(plan[0].path) == 1:
-        [tests] = plan
-        lost = promise.loss.risk(promise.loss.observe(tests.trace, tests.trace.exits(tests.path[0])))
-        return f"{said}; {tests.name} loses {100 * lost:.3g} % on them: allow more, or let another be found"
-    needed = [enough for tests in plan if (enough := rows_needed(tests, promise)) is not None]
+        [trial] = plan
+        lost = promise.loss.risk(promise.loss.observe(trial.trace, trial.trace.exits(trial.path[0])))
+        return f"{said}; {trial.name} loses {100 * lost:.3g} % on them: allow more, or let another be found"
+    needed = [enough for trial in plan if (enough := rows_needed(trial, promise)) is not None]
     if not needed:
         return f"{said}; no policy that saves anything stays below that on these rows: allow more loss"
     return f"{said}; about {min(needed):,} rows like these would be enough for a policy that saves something"
 
 
-def rows_needed(tests: Tests, promise: Promise) -> int | None:
+def rows_needed(trial: Trial, promise: Promise) -> int | None:
     """The fewest rows with which a path would come to a point that saves something; None where no number would do."""
-    error = (1 - promise.confidence) * tests.share / (len(tests.path) if promise.method == "bonferroni" else 1)
+    error = trial.error_of_one(promise)
     before = []  # all that has to pass until something is saved
-    for policy in tests.path:
-        exits = tests.trace.exits(policy)
-        before.append(promise.loss.observe(tests.trace, exits))
-        if cost_of(tests.trace).observe(tests.trace, exits).mean() < 1 - SAVES:
+    for policy in trial.path:
+        exits = trial.trace.exits(policy)
+        before.append(promise.loss.observe(trial.trace, exits))
+        if cost_of(trial.trace).observe(trial.trace, exits).mean() < 1 - SAVES:
             break
     else:
         return None
-    rows = tests.trace.answers  # that many were not enough
+    rows = trial.trace.answers  # that many were not enough
     while rows <= MOST_ROWS and not all(_passes(observed, rows, promise, error) for observed in before):
         rows = int(rows * 1.1) + 1
     return rows if rows <= MOST_ROWS else None

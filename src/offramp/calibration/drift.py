@@ -21,7 +21,7 @@ HOLDS, BROKEN, UNKNOWN = "holds", "broken", "unknown"
 
 
 @dataclass(frozen=True)
-class Tested:
+class LossSeen:
     """What new rows say of a loss."""
 
     loss: str
@@ -49,7 +49,7 @@ class Check:
     confidence: float
     rows: int
     labelled: bool
-    tested: Tested | None
+    tested: LossSeen | None
     """None where the rows, without labels, say nothing of the loss."""
     shifts: tuple[Shift, ...]
     shift: str
@@ -116,7 +116,7 @@ def _check_rows(trace: TraceBase, certificate: Certificate) -> None:
         raise OfframpError("the model says NaN or infinity to some of the rows: mend it before relying on a promise")
 
 
-def _test(trace: TraceBase, certificate: Certificate, exits: Exits) -> tuple[Tested | None, str, int | None]:
+def _test(trace: TraceBase, certificate: Certificate, exits: Exits) -> tuple[LossSeen | None, str, int | None]:
     """What the rows say of the loss, the verdict and, where there is none, how many rows would tell."""
     promise = certificate.promise
     error = 1 - promise.confidence
@@ -140,9 +140,9 @@ def _test(trace: TraceBase, certificate: Certificate, exits: Exits) -> tuple[Tes
     return found, UNKNOWN, rows_that_tell(guessed, promise, enough)
 
 
-def _tested(loss: Loss, observed: Observed, promise: Promise, within: float | None) -> Tested:
+def _tested(loss: Loss, observed: Observed, promise: Promise, within: float | None) -> LossSeen:
     bound = loss.upper_bound(observed, promise.confidence)
-    return Tested(loss.name, loss.risk(observed), bound, loss.pvalue(observed, promise.limit), within)
+    return LossSeen(loss.name, loss.risk(observed), bound, loss.pvalue(observed, promise.limit), within)
 
 
 def _losses_if_labelled(differ: Observed, risk: float) -> Observed:
@@ -174,7 +174,7 @@ def rows_that_tell(observed: Observed, promise: Promise, fewest: int) -> int | N
 def _advice(
     trace: TraceBase,
     promise: Promise,
-    found: Tested | None,
+    found: LossSeen | None,
     verdict: str,
     needed: int | None,
     marked: bool,
