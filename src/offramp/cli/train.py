@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 
 from offramp.cli.app import app
+from offramp.cli.resuming import refuse_new_settings
 from offramp.cli.task_options import (
     Data,
     DataDir,
@@ -75,7 +76,7 @@ def train(
     context: typer.Context,
     out: Annotated[Path, typer.Option(help="Model folder to write.")],
     backbone: Annotated[
-        str | None, typer.Option(help="Folder or hub name of a BERT, RoBERTa, ALBERT or ElasticBERT.")
+        str | None, typer.Option(help="offramp-mini, or folder or hub name of a BERT, RoBERTa, ALBERT or ElasticBERT.")
     ] = None,
     recipe: Annotated[
         str,
@@ -151,7 +152,7 @@ def train(
         return
     chosen = task_from_options(task, data_dir, data, **own)
     if resume and chosen is None and backbone is None:
-        _refuse_new_settings(context)
+        refuse_new_settings(context, {"checkpoints", "report_to"})
         plan = read_plan(folder.plan)
         chosen = make_task(**plan.task)
     elif chosen is None or backbone is None:
@@ -202,17 +203,6 @@ def _reached(out: Path) -> str:
         return ""
     target = record["recipe"].get("target")
     return f" Gates keep {flops:.2f} of the FLOPs on dev{'' if target is None else f' (target {target:g})'}."
-
-
-def _refuse_new_settings(context: typer.Context) -> None:
-    """A run goes on with the settings it was begun with; a new one beside --resume would be lost in silence."""
-    may_differ = {"out", "resume", "checkpoints", "report_to", "quiet"}
-    for name in context.params:
-        source = context.get_parameter_source(name)
-        if name not in may_differ and source is not None and source.name == "COMMANDLINE":
-            raise OfframpError(
-                f"--resume goes on with the settings of the run: leave out --{name.strip('_').replace('_', '-')}"
-            )
 
 
 def _settings(given: list[str], target_flops: float | None, gate_block: int | None) -> dict[str, str]:

@@ -21,6 +21,7 @@ from offramp.tasks.task import Task
 from offramp.tasks.trained import RECORD
 from offramp.training.card import model_card
 from offramp.training.plan import Plan, read_plan, write_json
+from offramp.training.work_folder import WorkFolder
 
 WEIGHTS = "model.safetensors"
 STALE = ("evaluation", "calibration", "policy.json", *FILES)
@@ -28,42 +29,28 @@ STALE = ("evaluation", "calibration", "policy.json", *FILES)
 
 
 @dataclass(frozen=True)
-class RunFolder:
-    """Where a run keeps its things.
+class RunFolder(WorkFolder):
+    """Where a training keeps its things.
 
-    While it runs everything lies in `checkpoints/`: the plan, and a folder for each phase with the Trainer's
-    checkpoints and, once it is through, `finished/`. The model is moved up when all is done, `training.json` last.
+    While it runs there is a folder for each phase with the Trainer's checkpoints and, once it is through, `finished/`.
+    The model is moved up when all is done, `training.json` last.
     """
 
-    path: Path
     checkpoints: int = 2
 
-    @property
-    def work(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def plan(self) -> Path:
-        return self.work / "plan.json"
-
-    @property
-    def is_finished(self) -> bool:
-        return (self.path / RECORD).is_file() and not self.plan.is_file()
+    record = RECORD
+    sign = CONFIG
+    kind = "a model folder"
 
     def phase(self, name: str) -> Path:
         return self.work / name
 
     def check(self, plan: Plan, resume: bool, overwrite: bool) -> None:
         """Refuse what would lose something."""
-        if self.path.exists() and not self.path.is_dir():
-            raise OfframpError(f"{self.path} is a file: name a folder")
-        if resume:
-            difference = plan.differs_from(read_plan(self.plan))
-            if difference:
-                raise OfframpError(f"{self.path} was begun with other settings: {difference}")
-            return
-        if self.path.exists() and any(self.path.iterdir()):
-            self._refuse_to_lose(overwrite)
+        if not resume:
+            self.refuse_to_lose(overwrite)
+        elif difference := plan.differs_from(read_plan(self.plan)):
+            raise OfframpError(f"{self.path} was begun with other settings: {difference}")
 
     def begin(self, plan: Plan) -> None:
         """Drop what an earlier run left, and write the plan down."""
@@ -73,14 +60,6 @@ class RunFolder:
             write_json(self.plan, plan.to_json())
         except OSError as error:
             raise OfframpError(f"{self.path} cannot be made ({error.strerror})") from error
-
-    def _refuse_to_lose(self, overwrite: bool) -> None:
-        begun = self.plan.is_file()
-        if not overwrite:
-            other = "--resume to go on with the run in it, " if begun else ""
-            raise OfframpError(f"{self.path} exists and is not empty: name another folder, or say {other}--overwrite")
-        if not begun and not (self.path / CONFIG).is_file():
-            raise OfframpError(f"{self.path} is not a model folder: nothing in it will be overwritten")
 
     def last_checkpoint(self, phase: str) -> Path | None:
         """The newest checkpoint that was written whole: the Trainer writes its state last."""

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from offramp.errors import OfframpError, one_line
 from offramp.recipes.base import one_of
+from offramp.shipped import is_shipped
 from offramp.whole_file import whole_file
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -44,7 +45,8 @@ class Plan:
     """Steps between checkpoints; None: each epoch."""
 
     def __post_init__(self) -> None:
-        if Path(self.backbone).exists():  # a folder, not a name on the hub: to be found from anywhere
+        # A folder is to be found from anywhere; a name on the hub or in the box is the same everywhere.
+        if Path(self.backbone).exists() and not is_shipped(self.backbone):
             object.__setattr__(self, "backbone", str(Path(self.backbone).absolute()))
         one_of("precision", self.precision, PRECISIONS)
         one_of("keep", self.keep, KEEP)

@@ -69,29 +69,53 @@ class ShowProgress(TrainerCallback):
         self.bar.stop()
 
 
-class StopGently(TrainerCallback):
-    """On Ctrl-C or SIGTERM: finish the step, write a checkpoint, stop. On a second one: stop at once."""
+class StopSignal:
+    """Ctrl-C or SIGTERM as a wish to stop after this step; a second one stops at once."""
 
     def __init__(self) -> None:
         self.asked = False
         self.before: dict[int, Any] = {}
 
-    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+    def __enter__(self) -> StopSignal:
         if threading.current_thread() is threading.main_thread():
             kinds = [kind for kind in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(kind) is not signal.SIG_IGN]
             self.before = {kind: signal.signal(kind, self.ask) for kind in kinds}  # what nohup ignores stays ignored
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for kind, handler in self.before.items():
+            signal.signal(kind, handler)
+        self.before = {}
 
     def ask(self, kind: int, frame: FrameType | None) -> None:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
 
-    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
-        if args.world_size > 1:  # all stop after the same step, or those that go on wait for ever
-            asked = torch.tensor(int(self.asked), device=args.device)
+    def asked_anywhere(self, processes: int, device: torch.device) -> bool:
+        """Whether any process was asked: all stop after the same step, or those that go on wait for ever."""
+        if processes > 1:
+            asked = torch.tensor(int(self.asked), device=device)
             torch.distributed.all_reduce(asked)
             self.asked = bool(asked)
-        if self.asked:
+        return self.asked
+
+
+class StopGently(TrainerCallback):
+    """On Ctrl-C or SIGTERM: finish the step, write a checkpoint, stop."""
+
+    def __init__(self) -> None:
+        self.signal = StopSignal()
+
+    @property
+    def asked(self) -> bool:
+        return self.signal.asked
+
+    def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        self.signal.__enter__()
+
+    def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.signal.asked_anywhere(args.world_size, args.device):
             control.should_save = args.save_strategy != SaveStrategy.NO
             control.should_training_stop = True
 
@@ -99,6 +123,4 @@ class StopGently(TrainerCallback):
         self.restore()
 
     def restore(self) -> None:
-        for kind, handler in self.before.items():
-            signal.signal(kind, handler)
-        self.before = {}
+        self.signal.__exit__()

@@ -13,6 +13,7 @@ from transformers import AutoConfig
 from offramp.errors import OfframpError, one_line
 from offramp.interop.checkpoint import CONFIG, read_json
 from offramp.recipes import EBERT, REGISTRY, Recipe, Schedule
+from offramp.shipped import resolve
 
 LAST_LOSS_FIRST = {"mnli", "qqp"}
 """Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
@@ -65,11 +66,17 @@ def published_exits(recipe: str, backbone: str | Path) -> dict[str, Any]:
     """
     if recipe == EBERT.name:
         return {"exits": "last"}
-    config = backbone_config(backbone)
-    if "backbone_config" in config or "num_exit_layers" in config:  # it brings its exits
+    if brings_exits(backbone):
         return {}
+    config = backbone_config(backbone)
     shared = recipe.split("+")[-1] == "elbert" and config.get("model_type") == "albert"
     return {"poolers": 1, "classifiers": 1} if shared else {}
+
+
+def brings_exits(backbone: str | Path) -> bool:
+    """Whether a folder or hub name is of a model that has its exits already."""
+    config = backbone_config(backbone)
+    return "backbone_config" in config or "num_exit_layers" in config
 
 
 def backbone_family(backbone: str | Path) -> str:
@@ -80,7 +87,7 @@ def backbone_family(backbone: str | Path) -> str:
 
 def backbone_config(backbone: str | Path) -> dict[str, Any]:
     """The configuration of a folder or hub name; empty where only loading can tell."""
-    path = Path(backbone) / CONFIG
+    path = Path(resolve(backbone)) / CONFIG
     if path.is_file():
         return read_json(path)
     try:

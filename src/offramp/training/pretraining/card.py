@@ -1,0 +1,64 @@
+"""The model card of a pre-trained backbone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+
+def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
+    """A README.md: what it is, how to use it, what it was trained on, and how good every exit is."""
+    head = {
+        "library_name": "offramp",
+        "pipeline_tag": "fill-mask",
+        "tags": ["early-exit", "masked-lm", record["family"]],
+    }
+    corpus = [
+        f"| {file['name']} | {file['documents']['train']:,} | {file['tokens']['train']:,} "
+        f"| {file['tokens']['held_out']:,} |"
+        for file in record["corpus"]["files"]
+    ]
+    losses = [f"| {layer} | {loss:.3f} |" for layer, loss in enumerate(record["held_out"]["words"], start=1)]
+    settings = {
+        key: value for key, value in record["plan"].items() if not isinstance(value, Mapping) and value is not None
+    }
+    lines = [
+        f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
+        f"# {name}",
+        "",
+        f"A {record['family']} encoder of {record['layers']} layers, {record['hidden_size']} wide, "
+        f"{record['parameters'] / 1e6:.1f} M weights, pre-trained with an exit after every layer by offramp: "
+        "each layer has learnt to be the last one.",
+        "",
+        "## Use",
+        "",
+        "```",
+        f"offramp train --backbone {name} --data yours.csv --text TEXT --label LABEL --out runs/yours",
+        "```",
+        "",
+        "`AutoModel`, `AutoModelForMaskedLM` and the other Auto classes open it, too.",
+        "",
+        "## Text",
+        "",
+        "| file | documents | tokens | tokens held out |",
+        "|---|---|---|---|",
+        *corpus,
+        "",
+        f"{record['tokens_seen'] / 1e6:,.0f} million tokens were seen in {record['seconds']:,.0f} s "
+        f"on {record['device']}.",
+        "",
+        "## Masked-LM loss of each exit, on held-out documents",
+        "",
+        "| layer | loss |",
+        "|---|---|",
+        *losses,
+        "",
+        "## Settings",
+        "",
+        "| setting | value |",
+        "|---|---|",
+        *(f"| {key.replace('_', ' ')} | {value} |" for key, value in settings.items()),
+    ]
+    return "\n".join(lines) + "\n"

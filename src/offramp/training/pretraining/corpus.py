@@ -1,0 +1,100 @@
+"""A corpus ready to learn from: its vocabulary and its tokens, in one folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from transformers import AutoTokenizer
+
+from offramp.errors import OfframpError, one_line
+from offramp.interop.checkpoint import read_checkpoint
+from offramp.training.pretraining.rows import Words, words_of
+from offramp.training.pretraining.text_files import text_files
+from offramp.training.pretraining.token_store import TokenStore, open_store, tokenise
+from offramp.training.pretraining.vocabulary import sentence_ends, train_vocabulary
+
+VOCABULARY = "vocabulary"
+TOKENS = "tokens"
+KINDS = ("wordpiece", "unigram")
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Tokens, and the vocabulary that made them."""
+
+    folder: Path
+    tokenizer: Any
+    store: TokenStore
+
+    @cached_property
+    def words(self) -> Words:
+        return words_of(self.tokenizer, sentence_ends(self.tokenizer))
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What it was made from."""
+        return dict(self.store.made_from)
+
+    @property
+    def digest(self) -> str:
+        """The same for the same text, vocabulary and held-out documents."""
+        return hashlib.sha256(json.dumps(self.about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def prepare_corpus(
+    text: Sequence[str | Path],
+    folder: str | Path,
+    vocabulary: str | Path = "wordpiece",
+    *,
+    size: int = 16_384,
+    lowercase: bool = True,
+    held_out: float = 0.005,
+    seed: int = 0,
+) -> Corpus:
+    """Read text files into `folder`, or open what an earlier call left there.
+
+    Args:
+        text: files or folders: plain text, .gz, .xz, Parquet. None: open `folder`.
+        vocabulary: `wordpiece` or `unigram` to learn one from the text, or a folder or hub name to take it from.
+        size: of a new vocabulary.
+        lowercase: whether a new vocabulary does away with capitals.
+        held_out: the share of the text, in whole documents, that is kept for scoring.
+    """
+    folder = Path(folder)
+    if not text:
+        return open_corpus(folder)
+    files = text_files([Path(path) for path in text])
+    tokenizer = _vocabulary(files, folder, vocabulary, size, lowercase)
+    return Corpus(folder, tokenizer, tokenise(files, tokenizer, folder / TOKENS, held_out=held_out, seed=seed))
+
+
+def open_corpus(folder: Path) -> Corpus:
+    """What `prepare_corpus` left in a folder."""
+    store = open_store(folder / TOKENS)
+    return Corpus(folder, _read_vocabulary(folder / VOCABULARY), store)
+
+
+def _vocabulary(files: Sequence[Path], folder: Path, wanted: str | Path, size: int, lowercase: bool) -> Any:
+    made = folder / VOCABULARY
+    if made.is_dir():
+        return _read_vocabulary(made)
+    tokenizer = (
+        train_vocabulary(files, str(wanted), size, lowercase)
+        if str(wanted) in KINDS
+        else _read_vocabulary(Path(wanted) if Path(wanted).is_dir() else read_checkpoint(wanted).folder)
+    )
+    tokenizer.save_pretrained(made)
+    return tokenizer
+
+
+def _read_vocabulary(folder: Path) -> Any:
+    try:
+        return AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError, TypeError) as error:
+        raise OfframpError(f"{folder} holds no vocabulary that can be read ({one_line(error)})") from error

@@ -1,0 +1,71 @@
+"""A backbone with pre-training heads after every layer, and the losses of one step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from offramp.backbones import Backbone
+from offramp.recipes.elasticbert import equilibrium
+from offramp.training.pretraining.heads import PretrainingHeads, word_embeddings
+from offramp.training.pretraining.rows import IGNORED, Rows
+
+
+class PretrainingModel(nn.Module):
+    """Runs packed rows through the layers; each exit of a group is asked for the masked words and the order."""
+
+    def __init__(self, backbone: Backbone, order: bool, balanced: bool = True) -> None:
+        super().__init__()
+        self.backbone = backbone
+        self.heads = PretrainingHeads(backbone, order)
+        self.balanced = balanced
+        """Gradient equilibrium: a layer gets the mean of the gradients of the exits above, not their sum."""
+
+    def forward(self, rows: Rows, exits: Sequence[int], asked: Tensor | None = None) -> Tensor:
+        """The losses of these exits (0-based, ascending): masked words and, where rows have one, their order, (E, 2).
+
+        `asked` is the number of rows asked for their order, where they are a part of a larger batch.
+        """
+        asked = rows_asked(rows) if asked is None else asked
+        losses = []
+        for exit, hidden in self.states(rows, exits):
+            words = self.at(hidden, rows.positions)
+            loss = self.heads.words[exit](
+                words, word_embeddings(self.backbone), self.heads.bias, rows.targets.flatten()
+            )
+            order = self.heads.order[exit](hidden[:, 0], rows.order, asked) if rows.order is not None else loss * 0
+            losses.append(torch.stack([loss, order]))
+        return torch.stack(losses)
+
+    def states(self, rows: Rows, exits: Sequence[int]) -> Any:
+        """(exit, what it sees) for each of these exits; no layer above the last is computed."""
+        hidden = self.backbone.embed(rows.ids, rows.types)
+        for layer in range(exits[-1] + 1):
+            hidden = self.backbone.layer(layer, hidden, None)  # rows are full: nothing is padded
+            to_exit = hidden
+            if self.balanced and self.training:
+                above = sum(exit > layer for exit in exits)
+                to_exit, hidden = equilibrium(hidden, above + (layer in exits), above)
+            if layer in exits:
+                yield layer, to_exit
+
+    @staticmethod
+    def at(hidden: Tensor, positions: Tensor) -> Tensor:
+        """The masked places (M, H) of rows (B, T, H)."""
+        flat = positions + torch.arange(len(hidden), device=hidden.device)[:, None] * hidden.shape[1]
+        return hidden.flatten(0, 1).index_select(0, flat.flatten())
+
+    def compile_parts(self) -> None:
+        """Compile a layer and a head, not the whole: all layers share the code, so it takes seconds, not minutes."""
+        for index in range(self.backbone.depth):
+            self.backbone.layer_module(index).compile(dynamic=False)
+        for head in self.heads.words:
+            head.compile(dynamic=False)
+
+
+def rows_asked(rows: Rows) -> Tensor | None:
+    """How many rows are asked for their order; at least 1, to divide by."""
+    return None if rows.order is None else (rows.order != IGNORED).sum().clamp(min=1)

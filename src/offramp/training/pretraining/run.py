@@ -1,0 +1,198 @@
+"""`pretrain`: text to a backbone that has an exit after every layer; and going on after a kill."""
+
+from __future__ import annotations
+
+import math
+import platform
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from rich.console import Console
+
+from offramp import __version__
+from offramp.errors import Interrupted, OfframpError
+from offramp.training.phase_run import choose_precision, process_state
+from offramp.training.pretraining.corpus import Corpus
+from offramp.training.pretraining.course import Course
+from offramp.training.pretraining.folder import PretrainingFolder
+from offramp.training.pretraining.groups import exit_groups, group_at
+from offramp.training.pretraining.model import PretrainingModel
+from offramp.training.pretraining.plan import PretrainingPlan
+from offramp.training.pretraining.scoring import held_out_losses
+from offramp.training.pretraining.start import starting_model
+from offramp.training.pretraining.stepping import Stepper
+from offramp.training.pretraining.tally import Tally
+from offramp.training.progress import StopSignal
+
+
+@dataclass(frozen=True)
+class Watching:
+    """What does not change the result: how often to look, log and save, and whether to compile."""
+
+    log_every: int = 50
+    score_every: int = 1000
+    save_every: int = 1000
+    """0: write no checkpoints."""
+    compile: bool | None = None
+    """None: on GPUs."""
+
+
+def pretrain(
+    plan: PretrainingPlan,
+    corpus: Corpus,
+    out: str | Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    watching: Watching | None = None,
+    quiet: bool = False,
+) -> PretrainingModel:
+    """Pre-train a backbone and write it to the folder `out`.
+
+    Args:
+        plan: what decides the result.
+        corpus: tokens and their vocabulary, by `prepare_corpus`.
+        out: a folder to write, which `offramp.load` and `AutoModel` open.
+        resume: go on from the newest checkpoint in `out`; the weights will be those of a run that was never stopped.
+        overwrite: replace an earlier pre-training in `out`.
+
+    >>> corpus = prepare_corpus(["text.txt"], "corpus")
+    >>> shape = {"model_type": "bert", "num_hidden_layers": 12, "hidden_size": 256, "num_attention_heads": 4}
+    >>> pretrain(PretrainingPlan(shape=shape), corpus, "runs/mine")
+    """
+    folder, process = PretrainingFolder(Path(out)), process_state()
+    settings = {**plan.to_json(), "corpus": corpus.digest}
+    folder.check(settings, resume, overwrite)
+    console = Console(stderr=True, quiet=quiet or not process.is_main_process, soft_wrap=True, highlight=False)
+    model = starting_model(plan, corpus.words.size).to(process.device)
+    run = _Run(plan, corpus, folder, watching or Watching(), console, model)
+    if not resume:
+        process.wait_for_everyone()
+        if process.is_main_process:
+            folder.begin({**settings, "corpus_folder": str(corpus.folder.absolute())})
+    run.carry_out(resume)
+    return model
+
+
+class _Run:
+    def __init__(
+        self,
+        plan: PretrainingPlan,
+        corpus: Corpus,
+        folder: PretrainingFolder,
+        watching: Watching,
+        console: Console,
+        model: PretrainingModel,
+    ) -> None:
+        self.plan, self.corpus, self.folder = plan, corpus, folder
+        self.watching, self.console, self.model = watching, console, model
+        self.process = process_state()
+        parts = self.process.num_processes * plan.accumulate
+        if plan.batch_size % parts:
+            raise OfframpError(f"{plan.batch_size} rows a step cannot be dealt out evenly to {parts} parts")
+        self.course = Course(corpus.store.train, corpus.words, plan, parts)
+        self.groups = exit_groups(model.backbone.depth, plan.groups)
+        self.stepper = Stepper(model, plan, choose_precision(plan.precision) == "bf16")
+        compiled = watching.compile if watching.compile is not None else self.process.device.type == "cuda"
+        if compiled:
+            model.compile_parts()
+
+    def carry_out(self, resume: bool) -> None:
+        first, before = self._resumed() if resume else (0, 0.0)
+        started = time.perf_counter() - before
+        tally = Tally(self.model.backbone.depth, self.process.device)
+        self.model.train()
+        with StopSignal() as stop, self.course.read_ahead(first, self.plan.steps) as rows_of_steps:
+            for step, rows in enumerate(rows_of_steps, start=first):
+                exits = group_at(step, self.groups)
+                if self.plan.dropout:
+                    torch.manual_seed(hash((self.plan.seed, step, self.process.process_index)))
+                tally.add(exits, self.stepper.step(rows, exits, self.plan.rate_at(step)))
+                done = step + 1
+                last = done == self.plan.steps
+                if done % self.watching.log_every == 0 or last:
+                    self._log(done, tally, time.perf_counter() - started)
+                if (self.watching.score_every and done % self.watching.score_every == 0) or last:
+                    self._score(done, time.perf_counter() - started)
+                asked = stop.asked_anywhere(self.process.num_processes, self.process.device)
+                if not last and self.watching.save_every and (asked or done % self.watching.save_every == 0):
+                    self._save(done, time.perf_counter() - started)
+                if asked and not last:
+                    raise Interrupted(self._how_to_go_on(done))
+        self._finish(time.perf_counter() - started)
+
+    def _resumed(self) -> tuple[int, float]:
+        """The step to go on with, and the seconds that were spent before it."""
+        state = self.folder.newest()
+        if state is None:
+            return 0, 0.0
+        self.stepper.restore(state)
+        self.console.print(f"going on from step {state['step']:,}")
+        if self.process.is_main_process:
+            self.folder.cut_log(state["step"])
+        return state["step"], state["seconds"]
+
+    def _save(self, step: int, seconds: float) -> None:
+        if self.process.is_main_process:
+            self.folder.save({"step": step, "seconds": seconds, **self.stepper.state()})
+
+    def _log(self, step: int, tally: Tally, seconds: float) -> None:
+        losses = tally.means()
+        if any(not math.isfinite(loss) for loss in losses["words"]):
+            raise OfframpError(f"step {step}: the loss is not a number any more: lower the learning rate")
+        if self.process.is_main_process:
+            entry = {"step": step, "tokens": self.course.tokens_before(step), "seconds": round(seconds, 2)}
+            self.folder.append({**entry, "learning_rate": self.plan.rate_at(step - 1), "training": losses})
+
+    def _score(self, step: int, seconds: float) -> None:
+        losses = held_out_losses(
+            self.model, self.corpus.store.held_out, self.corpus.words, self.plan.length, self.plan.order
+        )
+        self.held_out = losses
+        if self.process.is_main_process:
+            self.folder.append({"step": step, "seconds": round(seconds, 2), "held_out": losses})
+        by_exit = " ".join(f"{loss:5.2f}" for loss in losses["words"])
+        self.console.print(
+            f"step {step:,} of {self.plan.steps:,}  {seconds:,.0f} s  held-out loss of each exit {by_exit}"
+        )
+
+    def _how_to_go_on(self, step: int) -> str:
+        if not self.watching.save_every:
+            return f"stopped at step {step} of {self.plan.steps}; nothing was kept"
+        how = f"offramp pretrain --resume --out {self.folder.path}"
+        return f"stopped at step {step} of {self.plan.steps}; go on with: {how}"
+
+    def _finish(self, seconds: float) -> None:
+        self.stepper.into_model()
+        if not self.process.is_main_process:
+            return
+        backbone = self.model.backbone
+        record = {
+            "plan": self.plan.to_json(),
+            "family": self.plan.family or backbone.family,
+            "layers": backbone.depth,
+            "hidden_size": backbone.hidden_size,
+            "parameters": sum(parameter.numel() for parameter in backbone.parameters()),
+            "corpus": self.corpus.about,
+            "held_out": self.held_out,
+            "tokens_seen": self.course.tokens_before(self.plan.steps),
+            "seconds": round(seconds, 1),
+            "device": device_name(self.process.device),
+            "processes": self.process.num_processes,
+            "precision": choose_precision(self.plan.precision),
+            "versions": {
+                "offramp": __version__,
+                "torch": torch.__version__,
+                "transformers": transformers.__version__,
+                "python": platform.python_version(),
+            },
+        }
+        self.folder.finish(self.model, self.corpus.tokenizer, self.plan, record)
+        self.console.print(f"{self.folder.path}: pre-trained in {seconds:,.0f} s")
+
+
+def device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or device.type

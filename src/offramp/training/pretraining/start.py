@@ -1,0 +1,136 @@
+"""The backbone a pre-training begins with: a new one from a configuration, or an encoder to go on from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from transformers import AutoConfig, PreTrainedConfig
+
+from offramp.backbones import Backbone, from_config
+from offramp.backbones.base import REGISTRY
+from offramp.errors import OfframpError, one_line
+from offramp.interop import load
+from offramp.interop.checkpoint import Checkpoint, read_checkpoint
+from offramp.interop.dialect import encoder_prefix
+from offramp.training.pretraining.groups import exit_groups
+from offramp.training.pretraining.heads import HEAD_NAMES
+from offramp.training.pretraining.model import PretrainingModel
+from offramp.training.pretraining.plan import PretrainingPlan
+
+DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+def starting_model(plan: PretrainingPlan, vocabulary: int) -> PretrainingModel:
+    """The model of a plan at its first step; new weights follow from the plan's seed."""
+    torch.manual_seed(plan.seed)
+    if plan.start is None:
+        backbone = from_config(new_config(plan.shape or {}, vocabulary, plan))
+        backbone.model.init_weights()
+        refuse_family(backbone.family, plan.family)
+        return PretrainingModel(backbone, plan.order, plan.equilibrium)
+    checkpoint = read_checkpoint(plan.start)
+    with _without_warnings():  # of exits that are new: they are not used here
+        backbone = load(checkpoint).float().backbone
+    refuse_family(backbone.family, plan.family)
+    for name in DROPOUTS:
+        setattr(backbone.config, name, plan.dropout)
+    fresh = from_config(backbone.config)  # with the plan's dropout
+    fresh.load_state_dict(backbone.state_dict())
+    if vocabulary > fresh.vocab_size:
+        raise OfframpError(f"{plan.start} knows {fresh.vocab_size:,} words, its vocabulary has {vocabulary:,}")
+    _refuse_long_rows(plan, fresh)
+    model = PretrainingModel(fresh, plan.order, plan.equilibrium)
+    take_heads(model, checkpoint)
+    return model
+
+
+def refuse_family(family: str, written_as: str | None) -> None:
+    """A BERT can be written as an ElasticBERT; nothing else can be written as another."""
+    if written_as not in (None, family) and (family, written_as) != ("bert", "elasticbert"):
+        raise OfframpError(f"a backbone of type {family} cannot be written as {written_as}")
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    log = logging.getLogger("offramp")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+
+
+def check_plan(plan: PretrainingPlan) -> None:
+    """Refuse what no corpus could make right, before text is read for minutes."""
+    if plan.shape is not None:
+        exit_groups(new_config(plan.shape, 8, plan).num_hidden_layers, plan.groups)
+
+
+def new_config(shape: Mapping[str, Any], vocabulary: int, plan: PretrainingPlan) -> PreTrainedConfig:
+    """The configuration of a new backbone, with the vocabulary and the dropout of this run."""
+    settings = dict(shape)
+    family = settings.pop("model_type", "bert")
+    if family not in REGISTRY:
+        raise OfframpError(f"a backbone of type {family!r} cannot be built; use one of {', '.join(sorted(REGISTRY))}")
+    settings |= {"vocab_size": vocabulary, **dict.fromkeys(DROPOUTS, plan.dropout)}
+    try:
+        config = AutoConfig.for_model(family, **settings)
+        backbone = from_config(config)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise OfframpError(f"no {family} backbone can be built from this shape ({one_line(error)})") from error
+    _refuse_long_rows(plan, backbone)
+    return config
+
+
+def _refuse_long_rows(plan: PretrainingPlan, backbone: Backbone) -> None:
+    longest = max(plan.length, plan.long_length or 0)
+    if longest > backbone.max_length:
+        raise OfframpError(f"rows of {longest} tokens are too long: the backbone has {backbone.max_length} positions")
+
+
+@torch.no_grad()
+def take_heads(model: PretrainingModel, checkpoint: Checkpoint) -> None:
+    """Every exit's head starts from the masked-LM head and the pooler that the checkpoint brings, if it does."""
+    backbone, tensors = model.backbone, checkpoint.tensors
+    names = HEAD_NAMES[backbone.family]
+    prefix = encoder_prefix(checkpoint, type(backbone))
+    if names.bias in tensors:
+        model.heads.bias.copy_(tensors[names.bias])
+    for layer, head in enumerate(model.heads.words):
+        _fill(head.dense, names.dense.format(layer=layer), tensors)
+        _fill(head.norm, names.norm.format(layer=layer), tensors)
+    for layer, order in enumerate(model.heads.order):
+        _fill(order.pooler, prefix + names.pooler.format(layer=layer), tensors)
+
+
+def _fill(module: Any, name: str, tensors: Mapping[str, torch.Tensor]) -> None:
+    if f"{name}.weight" in tensors:
+        module.weight.copy_(tensors[f"{name}.weight"])
+        module.bias.copy_(tensors[f"{name}.bias"])
+
+
+def hugging_face_tensors(model: PretrainingModel, family: str) -> dict[str, torch.Tensor]:
+    """The weights by the names that Hugging Face's masked-LM classes give them; the last exit's head is the head.
+
+    An ElasticBERT has a head, and a pooler, for every layer.
+    """
+    backbone, names = model.backbone, HEAD_NAMES[family]
+    prefix = REGISTRY[family].prefix
+    tensors = {prefix + name: tensor for name, tensor in backbone.model.state_dict().items()}
+    tensors[names.bias] = model.heads.bias
+    for layer, head in enumerate(model.heads.words):  # a later layer's takes the name of an earlier one's
+        tensors |= _named(names.dense.format(layer=layer), head.dense) | _named(
+            names.norm.format(layer=layer), head.norm
+        )
+    for layer, order in enumerate(model.heads.order):
+        tensors |= _named(prefix + names.pooler.format(layer=layer), order.pooler)
+    return {name: tensor.detach().contiguous() for name, tensor in tensors.items()}
+
+
+def _named(name: str, module: Any) -> dict[str, torch.Tensor]:
+    return {f"{name}.weight": module.weight, f"{name}.bias": module.bias}
