@@ -6,8 +6,6 @@ import csv
 import json
 import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -180,17 +178,3 @@ def test_rte(tmp_path: Path) -> None:
     assert offramp("predict", loop.model("plain"), "--task", "rte", "--data-dir", GLUE, "--submission", up) == 0
     answers = (up / "RTE.tsv").read_text().splitlines()
     assert len(answers) == len(task.split("test")) + 1
-
-
-@pytest.mark.slow
-def test_quickstart(tmp_path: Path) -> None:
-    """`make quickstart` runs this file: the whole loop, from an empty folder, without a network."""
-    script = Path(__file__).parents[1] / "examples" / "quickstart.py"
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    results = Results.read(tmp_path / "runs" / "quickstart" / "model" / "evaluation" / "dev" / "results.json")
-    assert results.full_depth.scores["accuracy"] > 0.8
-    assert results.point is not None
-    assert results.point.cost < 0.6
-    assert '"label": "bad"' in done.stdout
-    assert (tmp_path / "runs" / "quickstart" / "model" / "evaluation" / "dev" / "report.html").is_file()

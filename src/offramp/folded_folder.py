@@ -17,6 +17,7 @@ from offramp.interop.conversion import check_destination, write_folder
 from offramp.interop.dialect import Model
 from offramp.models.folding import fold as fold_gates
 from offramp.models.gate_order import keep_statistics
+from offramp.shipped import resolve
 from offramp.tasks.encoding import Row, TextEncoder, text_encoder
 from offramp.tasks.squad import Question, Questions, WindowEncoder, window_encoder
 from offramp.tasks.task import Examples, Task
@@ -67,7 +68,7 @@ def fold(
     chosen, encoder = encoded(model, some)
     fold_gates(model, keep_statistics(model, batches(chosen, encoder.pad, batch_size)), constant)
     about["rows"] = len(chosen)
-    write_folder(model, encoder.tokenizer, destination, files_of(model, Path(source), destination, about))
+    write_folder(model, encoder.tokenizer, destination, files_of(model, Path(resolve(source)), destination, about))
     model.name_or_path = str(destination)
     return model
 

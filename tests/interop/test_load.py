@@ -274,10 +274,13 @@ def test_elbert_with_a_pooler_of_its_own(tmp_path: Path) -> None:
     torch.testing.assert_close(model.exits.classifiers["0"](pooled), model(**tiny_batch()).exit_logits[2])
 
 
-def test_precision_is_kept(tmp_path: Path) -> None:
-    tiny_model().bfloat16().save_pretrained(tmp_path)
+@pytest.mark.parametrize("saved", [torch.float16, torch.bfloat16, torch.float64])
+def test_half_precision_is_opened_in_single(saved: torch.dtype, tmp_path: Path) -> None:
+    tiny_model().to(saved).save_pretrained(tmp_path)
     model = offramp.load(tmp_path)
-    assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+    assert {parameter.dtype for parameter in model.parameters()} == {
+        max(saved, torch.float32, key=lambda t: t.itemsize)
+    }
 
 
 def test_several_tf_checkpoints_in_one_folder(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from offramp.evaluation.trace import Trace
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
+from offramp.shipped import resolve
 from offramp.tasks.task import Task
 
 
@@ -31,7 +32,7 @@ def check(
         how: `out`, `fresh`, `max_length`, `batch_size`, `device`, `precision`, `backend`, `threads`, `limit` and
             `on_rows` of `offramp.evaluate`.
     """
-    folder = Path(model.name_or_path or ".") if isinstance(model, MultiExitModel) else Path(model)
+    folder = Path((model.name_or_path or ".") if isinstance(model, MultiExitModel) else resolve(model))
     certificate = read_certificate(folder)
     opened = model if isinstance(model, MultiExitModel) else load(folder)
     check_weights(certificate, weights_digest(opened))

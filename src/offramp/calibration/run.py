@@ -18,6 +18,7 @@ from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
 from offramp.policies import policy_from_text
+from offramp.shipped import refuse_to_change, resolve
 from offramp.tasks.squad import Questions
 from offramp.tasks.task import Examples, Task
 from offramp.tasks.trained import trained_task
@@ -77,10 +78,12 @@ def calibrate(
     """
     limit = limit_of(max_loss, max_cost)
     check_limits(limit, confidence, method)
-    name = model.name_or_path if isinstance(model, MultiExitModel) else model
+    name = model.name_or_path if isinstance(model, MultiExitModel) else resolve(model)
     if not name or not Path(name).is_dir():
         raise OfframpError(f"{name or 'the model'} is no folder: a calibrated policy is written into the model's")
     folder = Path(name)
+    if not dry_run:
+        refuse_to_change(folder)
     opened = model if isinstance(model, MultiExitModel) else load(folder)
     task = task or trained_task(opened)
     split = split or default_splits(task)[0]

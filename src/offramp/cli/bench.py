@@ -31,6 +31,7 @@ from offramp.models.device import find_device
 from offramp.policies import Policy, Scripted
 from offramp.prediction.files import heeding_ctrl_c
 from offramp.prediction.inputs import open_table, table_items
+from offramp.shipped import resolve, results_home
 from offramp.tasks.encoding import Row, text_encoder
 from offramp.tasks.files import Lines, open_bytes
 
@@ -127,10 +128,9 @@ def _open(name: str) -> tuple[MultiExitModel, Path]:
     """The model, and where its results go."""
     if name in SHAPES and not Path(name).exists():
         return model_of(SHAPES[name]), Path(f"bench-{name}")
-    if not Path(name).exists() and "/" not in name:
+    if not Path(resolve(name)).exists() and "/" not in name:
         raise OfframpError(f"{name} is neither a folder nor a shape: name a model folder, or {', '.join(SHAPES)}")
-    home = Path(name) if Path(name).is_dir() else Path(Path(name).name)
-    return load(name), home / "bench"
+    return load(name), results_home(name) / "bench"
 
 
 def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:

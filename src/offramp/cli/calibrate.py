@@ -18,6 +18,7 @@ from offramp.cli.task_options import Data, DataDir, LabelColumn, PairColumn, Tas
 from offramp.cli.task_options import TextColumn as TextOption
 from offramp.errors import Interrupted, OfframpError
 from offramp.interop import load
+from offramp.shipped import refuse_to_change, resolve
 
 if TYPE_CHECKING:
     from offramp.calibration import Calibration
@@ -98,8 +99,11 @@ def calibrate_command(
     wishes |= {"method": method.replace("-", "_"), "bound": bound.replace("-", "_"), "policy": policy, "seed": seed}
     _refuse_what_means_nothing(**wishes)
     check_limits(limit_of(max_loss, max_cost), confidence, wishes["method"])
+    model = Path(resolve(model))
     if not model.is_dir():
         raise OfframpError(f"{model} is no folder: a calibrated policy is written into the model's")
+    if not dry_run:
+        refuse_to_change(model)
     opened = load(model)
     own_metric = metric if data is not None and task is None and opened.objective.name != "span" else None
     rows = rows_to_evaluate(opened, task, data_dir, data, text, text_pair, label, own_metric)

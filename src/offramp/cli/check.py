@@ -17,6 +17,7 @@ from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_eva
 from offramp.cli.task_options import DataDir, LabelColumn, PairColumn, TaskName, TextColumn
 from offramp.errors import OfframpError
 from offramp.interop import load
+from offramp.shipped import is_shipped, results_home
 
 if TYPE_CHECKING:
     from offramp.calibration.drift import Check
@@ -63,7 +64,7 @@ def check_command(
     from offramp.calibration.checking import check
     from offramp.calibration.drift import BROKEN, UNKNOWN
 
-    if not model.is_dir():
+    if not is_shipped(model) and not model.is_dir():
         raise OfframpError(f"{model} is no folder: expected that of a calibrated model")
     if data is None and task is None and split is None:
         raise OfframpError("which rows? Name a file, as in offramp check MODEL new.csv, or a task (--task, --data-dir)")
@@ -81,7 +82,7 @@ def check_command(
             chosen,
             split=one,
             again=" ".join(["offramp calibrate", shlex.quote(str(model)), *given]),
-            out=trace_folder(model, chosen, one, data),
+            out=trace_folder(results_home(model), chosen, one, data),
             on_rows=on_rows,
             **how,
         )

@@ -35,6 +35,7 @@ from offramp.evaluation.writing import write_results
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.policies import policy_from_text
+from offramp.shipped import results_home
 from offramp.tasks import Task
 
 EXAMPLES = """
@@ -107,8 +108,9 @@ def evaluate_command(
         curve = reference_curve(next(iter(traces.values())).task, reference)
     else:
         opened = load(str(model))
-        home = Path(str(model)) if Path(str(model)).is_dir() else Path(Path(str(model)).name)
-        if policy is None and (own := folder_policy(home)) and own[1] is None:  # gates are as they are
+        home = results_home(str(model))
+        own = folder_policy(Path(opened.name_or_path or home))
+        if policy is None and own and own[1] is None:  # gates are as they are
             asked = own[0]
             say_own_policy(opened)
         chosen = rows_to_evaluate(opened, task, data_dir, data, text, text_pair, label, metric)

@@ -21,6 +21,7 @@ from offramp.evaluation.report import by_task, recipe_of, write_report
 from offramp.evaluation.results import ExitScore, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import area, pareto
 from offramp.evaluation.writing import drawing_is_possible
+from offramp.shipped import is_shipped, results_home
 from offramp.whole_file import whole_file
 
 FORMAT = 1
@@ -107,7 +108,7 @@ def compare(
         raise OfframpError(f"{len(names)} names for {len(sources)} results: give one name for each, in the same order")
     found: dict[Path, Results] = {}
     for number, source in enumerate(sources):
-        for path, results in _read(Path(source), split):
+        for path, results in _read(results_home(source) if is_shipped(source) else Path(source), split):
             if path.resolve() in found:
                 raise OfframpError(f"{path} is named twice: name each result once")
             found[path.resolve()] = dataclasses.replace(results, name=names[number] if names else results.name)
@@ -123,7 +124,9 @@ def compare(
 
 def _read(source: Path, split: str | None) -> list[tuple[Path, Results]]:
     if not source.exists():
-        raise OfframpError(f"{source} does not exist: name a model folder, an evaluation folder or a {RESULTS}")
+        raise OfframpError(
+            f"{source} does not exist: name a model that was evaluated, an evaluation folder or a {RESULTS}"
+        )
     paths = [source] if source.is_file() else _results_files(source)
     if not paths:
         raise OfframpError(f"{source} holds no results: run `offramp evaluate {source}` first")

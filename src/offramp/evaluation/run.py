@@ -18,6 +18,7 @@ from offramp.evaluation.trace_base import TraceBase
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
+from offramp.shipped import is_in_the_box
 from offramp.tasks.encoding import Row, text_encoder
 from offramp.tasks.labels import label_order
 from offramp.tasks.squad import Questions, window_encoder
@@ -73,7 +74,8 @@ def evaluate(
     examples = first_rows(task.split(split), limit)
     rows, collect_rows = _encoded(opened, task, examples, max_length)
     mark = fingerprint(opened, task, examples, rows, precision)
-    folder = Path(out) if out else given / "evaluation" / split if given and given.is_dir() else None
+    keeps = given is not None and given.is_dir() and not is_in_the_box(given)
+    folder = Path(out) if out else given / "evaluation" / split if given and keeps else None
     if folder:
         _make(folder)
         if not fresh and (kept := _kept(folder / TRACE, mark)):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from offramp.errors import OfframpError, one_line
 from offramp.interop.tensorflow_checkpoint import albert_names, read_tensorflow_checkpoint
+from offramp.shipped import resolve
 
 CONFIG = "config.json"
 GOOGLE_CONFIG = "albert_config.json"
@@ -39,13 +40,13 @@ class Checkpoint:
 
 
 def read_checkpoint(path_or_name: str | Path, revision: str | None = None) -> Checkpoint:
-    """Open a local folder, a Google TF checkpoint, or a name on the hub."""
-    path = Path(path_or_name)
+    """Open a local folder, a Google TF checkpoint, a model in the box, or a name on the hub."""
     try:
+        path = Path(resolve(path_or_name))
         prefix = tensorflow_prefix(path)
         is_folder = path.is_dir()
     except OSError as error:  # a name no file system takes
-        raise OfframpError(f"there is no folder {str(path)[:80]} ({error.strerror})") from error
+        raise OfframpError(f"there is no folder {str(path_or_name)[:80]} ({error.strerror})") from error
     if prefix is not None:
         return _read_google_albert(prefix)
     folder = path if is_folder else _download(str(path_or_name), revision)

@@ -6,25 +6,36 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from offramp.interop.checkpoint import CONFIG, read_checkpoint
+from offramp.interop import own
+from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.dialect import Model
 from offramp.interop.loading import load
 from offramp.interop.vocabulary import find_tokenizer
 from offramp.whole_folder import check_destination as check_folder
 from offramp.whole_folder import whole_folder
 
+BESIDE = ("README.md", "policy.json", "training.json")
+"""What our own folders say of a model beside its weights."""
+
 
 def convert(source: str | Path, destination: str | Path, *, overwrite: bool = False, **options: Any) -> Model:
     """Open `source` with `offramp.load(source, **options)` and write it, with its tokenizer, to `destination`.
 
-    The folder appears whole or not at all; an existing model folder is replaced only with `overwrite=True`.
+    The folder appears whole or not at all; an existing model folder is replaced only with `overwrite=True`. Of
+    an offramp folder that is to stay as it is (no options), card, policy and training record come along.
     """
     check_destination(Path(destination), overwrite)
     checkpoint = read_checkpoint(source, options.pop("revision", None))
     model = load(checkpoint, **options)
     tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
-    write_folder(model, tokenizer, Path(destination))
+    as_it_is = own.recognises(checkpoint) and not any(options.values())
+    write_folder(model, tokenizer, Path(destination), _beside(checkpoint) if as_it_is else None)
     return model
+
+
+def _beside(checkpoint: Checkpoint) -> dict[str, str]:
+    files = [checkpoint.folder / name for name in BESIDE]
+    return {path.name: path.read_text(encoding="utf-8") for path in files if path.is_file()}
 
 
 def check_destination(destination: Path, overwrite: bool) -> None:

@@ -45,9 +45,9 @@ def load(
     """Open a multi-exit model, ready to answer or to be trained.
 
     Args:
-        path_or_name: an offramp folder; a Hugging Face BERT, RoBERTa, ALBERT or ElasticBERT (local folder or hub name);
-            a checkpoint folder of the original DeeBERT, RomeBERT, ElasticBERT, ELBERT or EBERT; Google's TF ALBERT;
-            or what `read_checkpoint` made of one of these.
+        path_or_name: an offramp folder; a model in the box (`offramp-mini`); a Hugging Face BERT, RoBERTa, ALBERT or
+            ElasticBERT (local folder or hub name); a checkpoint folder of the original DeeBERT, RomeBERT, ElasticBERT,
+            ELBERT or EBERT; Google's TF ALBERT; or what `read_checkpoint` made of one of these.
         layers: keep only the first so many layers (ElasticBERT's static usage).
         exits: "all", "last", or the layers (1-based) whose exits to keep.
         num_labels: of new classifiers; 1 means regression. Default: the checkpoint's own, or 2 if it has none.
@@ -55,6 +55,8 @@ def load(
         legacy_last_exit: keep DeeBERT's untrained last highway as one more exit, as the original program does.
         revision: branch, tag or commit on the hub.
         exit_options: other settings of `MultiExitConfig` for new exits, such as `pooling="mean"` or `classifiers=1`.
+
+    Weights that were saved in half precision (fp16, bf16) are opened in single: `model.bfloat16()` goes back.
 
     >>> model = offramp.load("bert-base-uncased", num_labels=3)
     >>> model = offramp.load("fnlp/elasticbert-base", layers=6, exits="last")
@@ -157,8 +159,9 @@ def _fitting(checkpoint: Checkpoint, source: str, target: Tensor) -> Tensor:
 
 
 def _precision(checkpoint: Checkpoint) -> torch.dtype:
-    """A model is opened in the precision it was saved in."""
-    return next((t.dtype for t in checkpoint.tensors.values() if t.is_floating_point()), torch.float32)
+    """As it was saved, but never in half: that saves space in a file, and costs exactness in training and answers."""
+    saved = next((t.dtype for t in checkpoint.tensors.values() if t.is_floating_point()), torch.float32)
+    return torch.promote_types(saved, torch.float32)
 
 
 def _report_new(model: Model, sources: dict[str, str | None]) -> None:

@@ -11,10 +11,16 @@ from safetensors import SafetensorError
 from torch import nn
 
 from offramp.errors import OfframpError, one_line
+from offramp.shipped import resolve
 
 
 def checked_from_pretrained(from_pretrained: Callable[..., Any], name: Any, *args: Any, **kwargs: Any) -> Any:
-    """Hugging Face's `from_pretrained`, with one-line errors and a look at the weights it read."""
+    """Hugging Face's `from_pretrained`, with one-line errors and a look at the weights it read.
+
+    Without a wish for another precision (`dtype`), half is opened in single, as by `offramp.load`.
+    """
+    name = resolve(name) if isinstance(name, str | Path) else name
+    as_wished = kwargs.get("dtype", kwargs.get("torch_dtype")) is not None
     wants_report = kwargs.pop("output_loading_info", False)
     try:
         model, report = from_pretrained(name, *args, output_loading_info=True, **kwargs)
@@ -27,6 +33,8 @@ def checked_from_pretrained(from_pretrained: Callable[..., Any], name: Any, *arg
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])[0]
         raise OfframpError(f"{name}: weight {missing} is missing, which config.json calls for")
+    if not as_wished:
+        model.to(torch.promote_types(model.dtype, torch.float32))
     refuse_nan(model, name)
     align(model)
     return (model, report) if wants_report else model
