@@ -62,7 +62,7 @@ def commands(document: str) -> list[str]:
 def at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files the documents speak of, and backbones by the names they use."""
     monkeypatch.chdir(tmp_path)
-    for name in ("bert-base-uncased", "roberta-base"):
+    for name in ("bert-base-uncased", "roberta-base", "offramp-mini"):
         backbone_folder(tmp_path / name, "roberta" if "roberta" in name else "bert", neurons=64)
     reviews_file(tmp_path / "reviews.csv", 60)
     reviews_file(tmp_path / "new.csv", 10)

@@ -26,6 +26,7 @@ from offramp.training.pretraining.rows import Layout, RowSource
 from tests.command_line import Result, run  # noqa: F401
 from tests.training.pretraining.small_corpus import SHAPE, plan, small_corpus, small_text
 
+Run = Callable[..., Result]
 OFTEN = Watching(log_every=2, score_every=6, save_every=4)
 
 
@@ -138,12 +139,12 @@ ARGUMENTS += ["--held-out", "0.05", "--save-every", "4", "--log-every", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def test_two_processes_and_a_kill(tmp_path: Path) -> None:
+def test_two_processes_and_a_kill(run: Run, tmp_path: Path) -> None:  # noqa: F811
     """Two processes take the steps of one; killed with -9 and resumed, one process gives the weights to the bit."""
     text, python = small_text(tmp_path / "text.txt"), [sys.executable, "-m"]
-    command = ["offramp", "pretrain", "--text", str(text), "--corpus", str(tmp_path / "corpus"), *ARGUMENTS]
-    subprocess.run([*python, *command, "--out", str(tmp_path / "one")], env=ENVIRONMENT, check=True)
-    torchrun = [*python, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    command = ["pretrain", "--text", str(text), "--corpus", str(tmp_path / "corpus"), *ARGUMENTS]
+    assert run(*command, "--out", tmp_path / "one").status == 0
+    torchrun = [*python, "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "offramp"]
     subprocess.run([*torchrun, *command, "--out", str(tmp_path / "two")], env=ENVIRONMENT, check=True)
     one, two = weights(tmp_path / "one"), weights(tmp_path / "two")
     for name, weight in one.items():
@@ -162,10 +163,9 @@ def test_two_processes_and_a_kill(tmp_path: Path) -> None:
         "from offramp.cli import main\n"
         "main()\n"
     )
-    killed = [sys.executable, str(dying), *command[1:], "--out", str(tmp_path / "killed")]
+    killed = [sys.executable, str(dying), *command, "--out", str(tmp_path / "killed")]
     assert subprocess.run(killed, env=ENVIRONMENT).returncode == -signal.SIGKILL
-    resume = ["offramp", "pretrain", "--resume", "--out", str(tmp_path / "killed")]
-    subprocess.run([*python, *resume], env=ENVIRONMENT, check=True)
+    assert run("pretrain", "--resume", "--out", tmp_path / "killed").status == 0
     again = weights(tmp_path / "killed")
     assert all(torch.equal(weight, again[name]) for name, weight in one.items())
 
@@ -205,9 +205,6 @@ def test_a_run_is_not_gone_on_with_under_other_settings(corpus: Corpus, tmp_path
 def test_a_loss_that_is_no_number_stops_the_run(corpus: Corpus, tmp_path: Path) -> None:
     with pytest.raises(OfframpError, match="not a number any more: lower the learning rate"):
         pretrain(plan(learning_rate=1e20, optimiser="adamw"), corpus, tmp_path / "out", watching=OFTEN, quiet=True)
-
-
-Run = Callable[..., Result]
 
 
 @pytest.mark.parametrize(
