@@ -133,7 +133,7 @@ def pretrain(
             "equilibrium": equilibrium,
             "groups": groups,
             "optimiser": optimiser or ("adamw" if start else "muon"),
-            "learning_rate": learning_rate or (1e-4 if start else 2e-3),
+            "learning_rate": (1e-4 if start else 2e-3) if learning_rate is None else learning_rate,
             "warmup": warmup,
             "weight_decay": weight_decay,
             "clip": clip,

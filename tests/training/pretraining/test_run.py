@@ -211,7 +211,7 @@ def test_a_loss_that_is_no_number_stops_the_run(corpus: Corpus, tmp_path: Path) 
     ("arguments", "message"),
     [
         (["--text", "{folder}/absent.txt"], "absent.txt"),
-        ([], "holds no tokens"),
+        ([], "holds no tokens yet: name text files (--text)"),
         (["--text", "{folder}/text.txt", "--width", "100", "--heads", "3"], "cannot be shared by 3 heads"),
         (["--text", "{folder}/text.txt", "--batch-size", "100000"], "give more text, or take smaller batches"),
         (["--text", "{folder}/text.txt", "--groups", "20"], "groups, not 20"),
@@ -250,3 +250,19 @@ def test_tokens_alone(run: Run, tmp_path: Path) -> None:  # noqa: F811
     assert run("pretrain", "--text", tmp_path / "text.txt", *options).status == 0
     assert (tmp_path / "out-corpus" / "tokens" / "tokens.json").is_file()
     assert not (tmp_path / "out").exists()
+
+
+def test_another_vocabulary_is_not_taken_for_the_one_asked_for(corpus: Corpus, run: Run, tmp_path: Path) -> None:  # noqa: F811
+    text = corpus.folder.parent / "text.txt"
+    options = ["--only-tokenise", "--corpus", corpus.folder, "--out", tmp_path / "out", "--held-out", "0.05"]
+    assert run("pretrain", "--text", text, *options, "--vocabulary-size", "120").status == 0
+    for other in (["--vocabulary-size", "100"], ["--vocabulary-size", "120", "--cased"], ["--vocabulary", "unigram"]):
+        refused = run("pretrain", "--text", text, *options, *other)
+        assert refused.status == 2
+        assert "name another --corpus" in refused.err
+
+
+def test_an_exit_that_was_not_asked_has_no_loss(corpus: Corpus, tmp_path: Path) -> None:
+    pretrain(plan(groups=2, steps=4), corpus, tmp_path / "out", watching=Watching(1, 0, 0), quiet=True)
+    first = log_of(tmp_path / "out")[0]["training"]["words"]
+    assert [loss is None for loss in first] == [False, True, False, False]

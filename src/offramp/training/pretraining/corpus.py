@@ -13,15 +13,18 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from offramp.errors import OfframpError, one_line
-from offramp.interop.checkpoint import read_checkpoint
+from offramp.interop.checkpoint import read_checkpoint, read_json
+from offramp.training.plan import write_json
 from offramp.training.pretraining.rows import Words, words_of
 from offramp.training.pretraining.text_files import text_files
 from offramp.training.pretraining.token_store import TokenStore, open_store, tokenise
-from offramp.training.pretraining.vocabulary import sentence_ends, train_vocabulary
+from offramp.training.pretraining.vocabulary import KINDS, sentence_ends, train_vocabulary
+from offramp.whole_folder import whole_folder
 
 VOCABULARY = "vocabulary"
 TOKENS = "tokens"
-KINDS = ("wordpiece", "unigram")
+WISH = "made_by.json"
+"""What was asked for when the vocabulary was made."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def prepare_corpus(
     """Read text files into `folder`, or open what an earlier call left there.
 
     Args:
-        text: files or folders: plain text, .gz, .xz, Parquet. None: open `folder`.
+        text: files or folders: plain text, .gz, .xz, .bz2, Parquet. Nothing: open `folder`.
         vocabulary: `wordpiece` or `unigram` to learn one from the text, or a folder or hub name to take it from.
         size: of a new vocabulary.
         lowercase: whether a new vocabulary does away with capitals.
@@ -76,20 +79,27 @@ def prepare_corpus(
 
 def open_corpus(folder: Path) -> Corpus:
     """What `prepare_corpus` left in a folder."""
+    if not (folder / TOKENS).is_dir():
+        raise OfframpError(f"{folder} holds no tokens yet: name text files (--text)")
     store = open_store(folder / TOKENS)
     return Corpus(folder, _read_vocabulary(folder / VOCABULARY), store)
 
 
 def _vocabulary(files: Sequence[Path], folder: Path, wanted: str | Path, size: int, lowercase: bool) -> Any:
-    made = folder / VOCABULARY
+    """The vocabulary that lies in the corpus, if it was made as is wished now; or a new one, which then lies there."""
+    made, learnt = folder / VOCABULARY, str(wanted) in KINDS
+    wish = {"kind": str(wanted), "size": size, "lowercase": lowercase} if learnt else {"taken_from": str(wanted)}
     if made.is_dir():
+        if (was := read_json(made / WISH)) != wish:
+            raise OfframpError(f"{made} was made from {was}, and now {wish} is asked for: name another --corpus")
         return _read_vocabulary(made)
-    tokenizer = (
-        train_vocabulary(files, str(wanted), size, lowercase)
-        if str(wanted) in KINDS
-        else _read_vocabulary(Path(wanted) if Path(wanted).is_dir() else read_checkpoint(wanted).folder)
-    )
-    tokenizer.save_pretrained(made)
+    if learnt:
+        tokenizer = train_vocabulary(files, str(wanted), size, lowercase)
+    else:
+        tokenizer = _read_vocabulary(Path(wanted) if Path(wanted).is_dir() else read_checkpoint(wanted).folder)
+    with whole_folder(made) as new:
+        tokenizer.save_pretrained(new)
+        write_json(new / WISH, wish)
     return tokenizer
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +39,7 @@ class PretrainingModel(nn.Module):
             losses.append(torch.stack([loss, order]))
         return torch.stack(losses)
 
-    def states(self, rows: Rows, exits: Sequence[int]) -> Any:
+    def states(self, rows: Rows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         """(exit, what it sees) for each of these exits; no layer above the last is computed."""
         hidden = self.backbone.embed(rows.ids, rows.types)
         for layer in range(exits[-1] + 1):

@@ -141,7 +141,7 @@ class _Run:
 
     def _log(self, step: int, tally: Tally, seconds: float) -> None:
         losses = tally.means()
-        if any(not math.isfinite(loss) for loss in losses["words"]):
+        if any(loss is not None and not math.isfinite(loss) for loss in losses["words"]):
             raise OfframpError(f"step {step}: the loss is not a number any more: lower the learning rate")
         if self.process.is_main_process:
             entry = {"step": step, "tokens": self.course.tokens_before(step), "seconds": round(seconds, 2)}

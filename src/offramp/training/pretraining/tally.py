@@ -20,11 +20,13 @@ class Tally:
         for exit in exits:
             self.counts[exit] += 1
 
-    def means(self) -> dict[str, list[float]]:
-        """The mean loss of each exit (NaN-free: an exit that was never asked has 0), and start anew."""
-        counts = torch.tensor(self.counts).clamp(min=1)[:, None]
-        means = (self.sums.cpu() / counts).tolist()
+    def means(self) -> dict[str, list[float | None]]:
+        """The mean loss of each exit, None for one that was not asked; and start anew."""
+        sums, counts = self.sums.tolist(), self.counts
         self.sums.zero_()
-        self.counts = [0] * len(self.counts)
-        words, order = [round(pair[0], 5) for pair in means], [round(pair[1], 5) for pair in means]
+        self.counts = [0] * len(counts)
+        words, order = (
+            [round(pair[kind] / count, 5) if count else None for pair, count in zip(sums, counts, strict=True)]
+            for kind in (0, 1)
+        )
         return {"words": words} | ({"order": order} if any(order) else {})
