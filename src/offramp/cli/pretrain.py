@@ -23,6 +23,8 @@ Examples:
 
   offramp pretrain --text reviews.txt --start bert-base-uncased --family elasticbert --steps 5000 --out runs/elastic
 
+  offramp pretrain --text corpus/ --teacher all-MiniLM-L6-v2 --vocabulary-size 16384 --out runs/taught
+
   offramp pretrain --resume --out runs/mini
 
   torchrun --nproc-per-node 4 -m offramp pretrain --text corpus/ --batch-size 1024 --out runs/mini
@@ -61,7 +63,9 @@ def pretrain(
     vocabulary: Annotated[
         str | None, _text("wordpiece or unigram, learnt from the text; or a folder or hub name to take it from.")
     ] = None,
-    vocabulary_size: Annotated[int, _text("Of a new vocabulary.")] = 16_384,
+    vocabulary_size: Annotated[
+        int | None, _text("Of a new vocabulary (default: 16384), or to cut a taken one to: the text's commonest words.")
+    ] = None,
     cased: Annotated[bool, _text("Keep capitals in a new vocabulary.", "--cased")] = False,
     held_out: Annotated[float, _text("Share of the text, in whole documents, that only scores.")] = 0.005,
     only_tokenise: Annotated[bool, _text("Make vocabulary and tokens, and stop.", "--only-tokenise")] = False,
@@ -79,6 +83,10 @@ def pretrain(
     long_length: Annotated[int | None, _learning("Tokens a row in one step of ten.")] = None,
     mask_rate: Annotated[float, _learning("Share of the words to guess.")] = 0.15,
     order: Annotated[bool, _learning("Ask for the order of sentences, too.", "--order/--no-order")] = True,
+    teacher: Annotated[
+        str | None, _learning("An encoder (folder or hub name) whose states every exit learns to give, too.")
+    ] = None,
+    teacher_weight: Annotated[float, _learning("Of that loss, beside the one of the words.")] = 4.0,
     equilibrium: Annotated[
         bool,
         _learning("A layer gets the mean, not the sum, of the exits' gradients.", "--equilibrium/--no-equilibrium"),
@@ -130,6 +138,8 @@ def pretrain(
             "long_length": long_length,
             "mask_rate": mask_rate,
             "order": order,
+            "teacher": teacher,
+            "teacher_weight": teacher_weight,
             "equilibrium": equilibrium,
             "groups": groups,
             "optimiser": optimiser or ("adamw" if start else "muon"),
@@ -152,7 +162,7 @@ def pretrain(
         prepared = prepare_corpus(
             () if resume else text or (),
             corpus,
-            vocabulary or start or "wordpiece",
+            vocabulary or start or teacher or "wordpiece",
             size=vocabulary_size,
             lowercase=not cased,
             held_out=held_out,

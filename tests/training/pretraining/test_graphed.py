@@ -26,7 +26,7 @@ def test_graphs_take_the_same_steps(order: bool, long_length: int | None, tmp_pa
     course, groups = Course(corpus.store.train, corpus.words, chosen), exit_groups(4, 2)
     found = []
     for graphed in (True, False):
-        model = starting_model(chosen, corpus.words.size).cuda().train()
+        model = starting_model(chosen, corpus.tokenizer).cuda().train()
         stepper = Stepper(model, chosen, bf16=False)
         assert isinstance(stepper.compute, GraphedStep)
         if not graphed:

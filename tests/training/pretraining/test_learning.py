@@ -9,6 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from transformers import BertTokenizer
 
 from offramp.errors import OfframpError
 from offramp.training.pretraining import Corpus, exit_groups
@@ -60,7 +61,7 @@ def gradients(model: PretrainingModel, rows: Rows, exits: tuple[int, ...]) -> di
 def test_a_layer_gets_the_mean_of_the_exits_above(exits: tuple[int, ...], order: bool, corpus: Corpus) -> None:
     """Each exit's own gradient, taken alone and without equilibrium, averaged over the exits at or above the layer."""
     rows = first_rows(corpus, order=order)
-    model = starting_model(plan(order=order), corpus.words.size)
+    model = starting_model(plan(order=order), corpus.tokenizer)
     model.balanced = False
     alone = {exit: gradients(model, rows, (exit,)) for exit in exits}
     model.balanced = True
@@ -76,7 +77,7 @@ def test_a_layer_gets_the_mean_of_the_exits_above(exits: tuple[int, ...], order:
 
 
 def test_without_equilibrium_a_layer_gets_the_sum(corpus: Corpus) -> None:
-    rows, model = first_rows(corpus), starting_model(plan(equilibrium=False), corpus.words.size)
+    rows, model = first_rows(corpus), starting_model(plan(equilibrium=False), corpus.tokenizer)
     name = "backbone.model.encoder.layer.0.intermediate.dense.weight"
     alone = [gradients(model, rows, (exit,))[name] for exit in range(4)]
     torch.testing.assert_close(gradients(model, rows, (0, 1, 2, 3))[name], sum(alone), rtol=1e-4, atol=1e-7)
@@ -84,7 +85,7 @@ def test_without_equilibrium_a_layer_gets_the_sum(corpus: Corpus) -> None:
 
 def test_a_groups_step_leaves_other_exits_alone(corpus: Corpus) -> None:
     chosen = plan(groups=3, steps=3)
-    model = starting_model(chosen, corpus.words.size).train()
+    model = starting_model(chosen, corpus.tokenizer).train()
     stepper = Stepper(model, chosen, bf16=False)
     before = {name: p.clone() for name, p in model.named_parameters()}
     stepper.step(first_rows(corpus), exit_groups(4, 3)[1], 0.01)
@@ -101,7 +102,7 @@ def test_micro_batches_are_one_batch(order: bool, corpus: Corpus) -> None:
     weights = []
     for accumulate in (1, 4):
         chosen = plan(accumulate=accumulate, order=order)
-        stepper = Stepper(starting_model(chosen, corpus.words.size).train(), chosen, bf16=False)
+        stepper = Stepper(starting_model(chosen, corpus.tokenizer).train(), chosen, bf16=False)
         losses = stepper.step(first_rows(corpus, order=order), (0, 1, 3), 0.01)
         weights.append((losses, stepper.state()["weights"]))
     torch.testing.assert_close(weights[0][0], weights[1][0], rtol=1e-4, atol=1e-6)
@@ -113,7 +114,7 @@ def test_micro_batches_are_one_batch(order: bool, corpus: Corpus) -> None:
 def test_bf16_steps_on_full_weights(corpus: Corpus) -> None:
     """The model computes with rounded weights; what the optimisers keep is not rounded."""
     chosen = plan()
-    stepper = Stepper(starting_model(chosen, corpus.words.size).train(), chosen, bf16=True)
+    stepper = Stepper(starting_model(chosen, corpus.tokenizer).train(), chosen, bf16=True)
     for _ in range(3):
         stepper.step(first_rows(corpus), (0, 3), 1e-4)
     kept = stepper.state()["weights"]
@@ -159,7 +160,7 @@ def test_muon_works_on_matrices_together_as_one_by_one() -> None:
 @pytest.mark.parametrize("optimiser", ["muon", "adamw"])
 def test_matrices_inside_layers_are_muons(optimiser: str, corpus: Corpus) -> None:
     chosen = plan(optimiser=optimiser)
-    model = starting_model(chosen, corpus.words.size)
+    model = starting_model(chosen, corpus.tokenizer)
     stepper = Stepper(model, chosen, bf16=False)
     by_muon = {id(p) for o in stepper.optimisers if isinstance(o, Muon) for g in o.param_groups for p in g["params"]}
     inside = {id(p) for p in model.backbone.model.encoder.parameters() if p.ndim == 2}
@@ -197,7 +198,7 @@ def test_plans_that_make_no_sense(settings: dict[str, object], message: str) -> 
 )
 def test_shapes_that_cannot_be(settings: dict[str, object], message: str) -> None:
     with pytest.raises(OfframpError, match=message):
-        starting_model(plan(**settings), 120)
+        starting_model(plan(**settings), BertTokenizer())
 
 
 def test_the_rate_rises_and_falls_in_lines() -> None:

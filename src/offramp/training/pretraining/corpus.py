@@ -18,11 +18,12 @@ from offramp.training.plan import write_json
 from offramp.training.pretraining.rows import Words, words_of
 from offramp.training.pretraining.text_files import text_files
 from offramp.training.pretraining.token_store import TokenStore, open_store, tokenise
-from offramp.training.pretraining.vocabulary import KINDS, sentence_ends, train_vocabulary
+from offramp.training.pretraining.vocabulary import KINDS, cut_vocabulary, sentence_ends, train_vocabulary
 from offramp.whole_folder import whole_folder
 
 VOCABULARY = "vocabulary"
 TOKENS = "tokens"
+USUAL_SIZE = 16_384
 WISH = "made_by.json"
 """What was asked for when the vocabulary was made."""
 
@@ -55,7 +56,7 @@ def prepare_corpus(
     folder: str | Path,
     vocabulary: str | Path = "wordpiece",
     *,
-    size: int = 16_384,
+    size: int | None = None,
     lowercase: bool = True,
     held_out: float = 0.005,
     seed: int = 0,
@@ -65,7 +66,7 @@ def prepare_corpus(
     Args:
         text: files or folders: plain text, .gz, .xz, .bz2, Parquet. Nothing: open `folder`.
         vocabulary: `wordpiece` or `unigram` to learn one from the text, or a folder or hub name to take it from.
-        size: of a new vocabulary.
+        size: of a new vocabulary (default: 16,384), or to cut one to that is taken: to the words this text has most.
         lowercase: whether a new vocabulary does away with capitals.
         held_out: the share of the text, in whole documents, that is kept for scoring.
     """
@@ -82,28 +83,32 @@ def open_corpus(folder: Path) -> Corpus:
     if not (folder / TOKENS).is_dir():
         raise OfframpError(f"{folder} holds no tokens yet: name text files (--text)")
     store = open_store(folder / TOKENS)
-    return Corpus(folder, _read_vocabulary(folder / VOCABULARY), store)
+    return Corpus(folder, read_vocabulary(folder / VOCABULARY), store)
 
 
-def _vocabulary(files: Sequence[Path], folder: Path, wanted: str | Path, size: int, lowercase: bool) -> Any:
+def _vocabulary(files: Sequence[Path], folder: Path, wanted: str | Path, size: int | None, lowercase: bool) -> Any:
     """The vocabulary that lies in the corpus, if it was made as is wished now; or a new one, which then lies there."""
     made, learnt = folder / VOCABULARY, str(wanted) in KINDS
-    wish = {"kind": str(wanted), "size": size, "lowercase": lowercase} if learnt else {"taken_from": str(wanted)}
+    wish: dict[str, Any] = {"taken_from": str(wanted)} | ({"size": size} if size else {})
+    if learnt:
+        wish = {"kind": str(wanted), "size": size or USUAL_SIZE, "lowercase": lowercase}
     if made.is_dir():
         if (was := read_json(made / WISH)) != wish:
             raise OfframpError(f"{made} was made from {was}, and now {wish} is asked for: name another --corpus")
-        return _read_vocabulary(made)
+        return read_vocabulary(made)
     if learnt:
-        tokenizer = train_vocabulary(files, str(wanted), size, lowercase)
+        tokenizer = train_vocabulary(files, str(wanted), wish["size"], lowercase)
     else:
-        tokenizer = _read_vocabulary(Path(wanted) if Path(wanted).is_dir() else read_checkpoint(wanted).folder)
+        tokenizer = read_vocabulary(Path(wanted) if Path(wanted).is_dir() else read_checkpoint(wanted).folder)
+        tokenizer = cut_vocabulary(tokenizer, files, size) if size else tokenizer
     with whole_folder(made) as new:
         tokenizer.save_pretrained(new)
         write_json(new / WISH, wish)
     return tokenizer
 
 
-def _read_vocabulary(folder: Path) -> Any:
+def read_vocabulary(folder: Path) -> Any:
+    """The tokenizer in a folder."""
     try:
         return AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError, TypeError) as error:

@@ -70,6 +70,10 @@ class PretrainingFolder(WorkFolder):
             raise OfframpError(f"{self.plan} is no plan of a pre-training")
         return plan
 
+    def change_plan(self, changes: Mapping[str, Any]) -> None:
+        """Go on with other settings than the run was begun with, from its newest checkpoint on."""
+        write_json(self.plan, {**self.read_plan(), **changes})
+
     def save(self, state: Mapping[str, Any]) -> None:
         """Replace the checkpoint by a newer one, or leave the old one whole."""
         part = self.checkpoint.with_suffix(".part")

@@ -11,24 +11,42 @@ from offramp.backbones import Backbone
 from offramp.recipes.elasticbert import equilibrium
 from offramp.training.pretraining.heads import PretrainingHeads, word_embeddings
 from offramp.training.pretraining.rows import IGNORED, Rows
+from offramp.training.pretraining.teacher import ImitationHead, Teacher
+
+LOSSES = ("words", "order", "teacher")
+"""What an exit is asked: the words that were masked, the order of two halves, what the teacher's states are."""
 
 
 class PretrainingModel(nn.Module):
     """Runs packed rows through the layers; each exit of a group is asked for the masked words and the order."""
 
-    def __init__(self, backbone: Backbone, order: bool, balanced: bool = True) -> None:
+    def __init__(
+        self,
+        backbone: Backbone,
+        order: bool,
+        balanced: bool = True,
+        teacher: Teacher | None = None,
+        teacher_weight: float = 0.0,
+    ) -> None:
         super().__init__()
         self.backbone = backbone
         self.heads = PretrainingHeads(backbone, order)
+        self._teacher = (teacher,)  # not a part: it is neither trained nor saved
+        taught = backbone.depth if teacher is not None else 0
+        width = teacher.width if teacher is not None else 0
+        self.imitation = nn.ModuleList(ImitationHead(backbone.hidden_size, width) for _ in range(taught))
+        self.weights = (1.0, 1.0, teacher_weight)
+        """Of each kind of loss, in the order of `LOSSES`."""
         self.balanced = balanced
         """Gradient equilibrium: a layer gets the mean of the gradients of the exits above, not their sum."""
 
     def forward(self, rows: Rows, exits: Sequence[int], asked: Tensor | None = None) -> Tensor:
-        """The losses of these exits (0-based, ascending): masked words and, where rows have one, their order, (E, 2).
+        """The losses of these exits (0-based, ascending), one column for each of `LOSSES`: (E, 3).
 
         `asked` is the number of rows asked for their order, where they are a part of a larger batch.
         """
         asked = rows_asked(rows) if asked is None else asked
+        taught = self.teacher(rows) if self.teacher is not None else None
         losses = []
         for exit, hidden in self.states(rows, exits):
             words = self.at(hidden, rows.positions)
@@ -36,8 +54,17 @@ class PretrainingModel(nn.Module):
                 words, word_embeddings(self.backbone), self.heads.bias, rows.targets.flatten()
             )
             order = self.heads.order[exit](hidden[:, 0], rows.order, asked) if rows.order is not None else loss * 0
-            losses.append(torch.stack([loss, order]))
+            missed = self.imitation[exit](hidden, taught) if taught is not None else loss * 0
+            losses.append(torch.stack([loss, order, missed]))
         return torch.stack(losses)
+
+    @property
+    def teacher(self) -> Teacher | None:
+        return self._teacher[0]
+
+    def kinds(self) -> list[str]:
+        """The kinds of losses there are; of the others the column holds 0."""
+        return [LOSSES[0], *LOSSES[1:2] * bool(len(self.heads.order)), *LOSSES[2:] * bool(len(self.imitation))]
 
     def states(self, rows: Rows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         """(exit, what it sees) for each of these exits; no layer above the last is computed."""
@@ -61,8 +88,10 @@ class PretrainingModel(nn.Module):
         """Compile a layer and a head, not the whole: all layers share the code, so it takes seconds, not minutes."""
         for index in range(self.backbone.depth):
             self.backbone.layer_module(index).compile(dynamic=False)
-        for head in self.heads.words:
+        for head in [*self.heads.words, *self.imitation]:
             head.compile(dynamic=False)
+        if self.teacher is not None:
+            self.teacher.compile_parts()
 
 
 def rows_asked(rows: Rows) -> Tensor | None:

@@ -39,6 +39,10 @@ class PretrainingPlan:
     mask_rate: float = 0.15
     order: bool = True
     """Ask every exit for the order of two halves as well (sentence-order prediction)."""
+    teacher: str | None = None
+    """Folder or name of an encoder whose last states every exit learns to give; a new backbone takes its words."""
+    teacher_weight: float = 4.0
+    """Of that loss, beside the one of the masked words."""
     equilibrium: bool = True
     """Each layer gets the mean of the gradients of the exits above it, not their sum."""
     groups: int = 2
@@ -58,8 +62,10 @@ class PretrainingPlan:
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.start is None):
             raise OfframpError("give a shape to build a new backbone from, or an encoder to go on from (one of them)")
-        if self.start is not None and Path(self.start).exists():
-            object.__setattr__(self, "start", str(Path(self.start).absolute()))
+        for name in ("start", "teacher"):
+            value = getattr(self, name)
+            if value is not None and Path(value).exists():
+                object.__setattr__(self, name, str(Path(value).absolute()))
         one_of("precision", self.precision, tuple(kind for kind in PRECISIONS if kind != "fp16"))
         one_of("optimiser", self.optimiser, OPTIMISERS)
         for name in ("steps", "batch_size", "groups", "accumulate"):

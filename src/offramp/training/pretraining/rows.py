@@ -48,13 +48,6 @@ class Rows:
         pinned = self._each(Tensor.pin_memory) if device.type == "cuda" and not self.ids.is_cuda else self
         return pinned._each(lambda values: values.to(device, non_blocking=True))
 
-    def take(self, other: Rows) -> None:
-        """Replace these values, where they lie, by those of other rows of the same shape."""
-        pinned = other._each(Tensor.pin_memory) if self.ids.is_cuda else other
-        for name in ("ids", "types", "positions", "targets", "order"):
-            if getattr(self, name) is not None:
-                getattr(self, name).copy_(getattr(pinned, name), non_blocking=True)
-
     def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
         optional = [None if values is None else change(values) for values in (self.types, self.order)]
         return Rows(change(self.ids), optional[0], change(self.positions), change(self.targets), optional[1])

@@ -38,6 +38,8 @@ class Watching:
     """0: write no checkpoints."""
     compile: bool | None = None
     """None: on GPUs."""
+    stop_at: int | None = None
+    """Stop after this step, as Ctrl-C would."""
 
 
 def pretrain(
@@ -67,7 +69,9 @@ def pretrain(
     settings = {**plan.to_json(), "corpus": corpus.digest}
     folder.check(settings, resume, overwrite)
     console = Console(stderr=True, quiet=quiet or not process.is_main_process, soft_wrap=True, highlight=False)
-    model = starting_model(plan, corpus.words.size).to(process.device)
+    model = starting_model(plan, corpus.tokenizer).to(process.device)
+    if model.teacher is not None:
+        model.teacher.to(process.device)
     run = _Run(plan, corpus, folder, watching or Watching(), console, model)
     if not resume:
         process.wait_for_everyone()
@@ -103,7 +107,7 @@ class _Run:
     def carry_out(self, resume: bool) -> None:
         first, before = self._resumed() if resume else (0, 0.0)
         started = time.perf_counter() - before
-        tally = Tally(self.model.backbone.depth, self.process.device)
+        tally = Tally(self.model.backbone.depth, self.model.kinds(), self.process.device)
         self.model.train()
         with StopSignal() as stop, self.course.read_ahead(first, self.plan.steps) as rows_of_steps:
             for step, rows in enumerate(rows_of_steps, start=first):
@@ -118,6 +122,7 @@ class _Run:
                 if (self.watching.score_every and done % self.watching.score_every == 0) or last:
                     self._score(done, time.perf_counter() - started)
                 asked = stop.asked_anywhere(self.process.num_processes, self.process.device)
+                asked = asked or done == self.watching.stop_at
                 if not last and self.watching.save_every and (asked or done % self.watching.save_every == 0):
                     self._save(done, time.perf_counter() - started)
                 if asked and not last:

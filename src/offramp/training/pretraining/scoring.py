@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from offramp.training.phase_run import process_state
-from offramp.training.pretraining.model import PretrainingModel, rows_asked
+from offramp.training.pretraining.model import LOSSES, PretrainingModel, rows_asked
 from offramp.training.pretraining.rows import Layout, RowSource, Words
 
 MOST_ROWS = 4096
@@ -24,13 +24,13 @@ MASK_RATE = 0.15
 def held_out_losses(
     model: PretrainingModel, tokens: NDArray[np.integer], words: Words, length: int, order: bool
 ) -> dict[str, Any]:
-    """The masked-LM loss (and the order's, where it is asked) of every exit; always the same rows and masks."""
+    """Each kind of loss of every exit, that of the masked words first; always the same rows and masks."""
     rows = RowSource(tokens, words, Layout(length, 1, MASK_RATE, order), seed=0).fixed(MOST_ROWS)
     device = process_state().device
     exits = range(model.backbone.depth)
     was_training = model.training
     model.eval()
-    sums = torch.zeros(len(exits), 2, device=device, dtype=torch.float64)
+    sums = torch.zeros(len(exits), len(LOSSES), device=device, dtype=torch.float64)
     count = len(rows.ids)
     parts = math.ceil(count / AT_ONCE)
     asked = rows_asked(rows)
@@ -41,5 +41,5 @@ def held_out_losses(
             losses = model(some, exits, None if asked is None else (asked * share).to(device))
             sums += losses * share
     model.train(was_training)
-    found: dict[str, Any] = {"rows": count, "words": [round(loss, 5) for loss in sums[:, 0].tolist()]}
-    return found | ({"order": [round(loss, 5) for loss in sums[:, 1].tolist()]} if order else {})
+    columns = dict(zip(LOSSES, sums.T.tolist(), strict=True))
+    return {"rows": count} | {kind: [round(loss, 5) for loss in columns[kind]] for kind in model.kinds()}

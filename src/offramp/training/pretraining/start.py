@@ -2,39 +2,41 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
 from offramp.backbones import Backbone, from_config
 from offramp.backbones.base import REGISTRY
 from offramp.errors import OfframpError, one_line
-from offramp.interop import load
 from offramp.interop.checkpoint import Checkpoint, read_checkpoint
 from offramp.interop.dialect import encoder_prefix
+from offramp.training.pretraining.encoder import open_encoder
 from offramp.training.pretraining.groups import exit_groups
 from offramp.training.pretraining.heads import HEAD_NAMES
 from offramp.training.pretraining.model import PretrainingModel
 from offramp.training.pretraining.plan import PretrainingPlan
+from offramp.training.pretraining.teacher import read_teacher, take_words
 
 DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
 
 
-def starting_model(plan: PretrainingPlan, vocabulary: int) -> PretrainingModel:
+def starting_model(plan: PretrainingPlan, tokenizer: PreTrainedTokenizerBase) -> PretrainingModel:
     """The model of a plan at its first step; new weights follow from the plan's seed."""
+    vocabulary = len(tokenizer)
+    teacher = read_teacher(plan.teacher, tokenizer) if plan.teacher else None
     torch.manual_seed(plan.seed)
     if plan.start is None:
         backbone = from_config(new_config(plan.shape or {}, vocabulary, plan))
         backbone.model.init_weights()
         refuse_family(backbone.family, plan.family)
-        return PretrainingModel(backbone, plan.order, plan.equilibrium)
+        if teacher is not None:
+            take_words(backbone, teacher)
+        return PretrainingModel(backbone, plan.order, plan.equilibrium, teacher, plan.teacher_weight)
     checkpoint = read_checkpoint(plan.start)
-    with _without_warnings():  # of exits that are new: they are not used here
-        backbone = load(checkpoint).float().backbone
+    backbone = open_encoder(checkpoint)
     refuse_family(backbone.family, plan.family)
     for name in DROPOUTS:
         setattr(backbone.config, name, plan.dropout)
@@ -43,7 +45,7 @@ def starting_model(plan: PretrainingPlan, vocabulary: int) -> PretrainingModel:
     if vocabulary > fresh.vocab_size:
         raise OfframpError(f"{plan.start} knows {fresh.vocab_size:,} words, its vocabulary has {vocabulary:,}")
     _refuse_long_rows(plan, fresh)
-    model = PretrainingModel(fresh, plan.order, plan.equilibrium)
+    model = PretrainingModel(fresh, plan.order, plan.equilibrium, teacher, plan.teacher_weight)
     take_heads(model, checkpoint)
     return model
 
@@ -52,17 +54,6 @@ def refuse_family(family: str, written_as: str | None) -> None:
     """A BERT can be written as an ElasticBERT; nothing else can be written as another."""
     if written_as not in (None, family) and (family, written_as) != ("bert", "elasticbert"):
         raise OfframpError(f"a backbone of type {family} cannot be written as {written_as}")
-
-
-@contextmanager
-def _without_warnings() -> Iterator[None]:
-    log = logging.getLogger("offramp")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def check_plan(plan: PretrainingPlan) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from offramp.training.phase_run import process_state
 from offramp.training.pretraining.graphed import GraphedStep
 from offramp.training.pretraining.heads import word_embeddings
-from offramp.training.pretraining.model import PretrainingModel, rows_asked
+from offramp.training.pretraining.model import LOSSES, PretrainingModel, rows_asked
 from offramp.training.pretraining.muon import Muon
 from offramp.training.pretraining.plan import PretrainingPlan
 from offramp.training.pretraining.rows import Rows
@@ -33,8 +33,11 @@ class Stepper:
         if bf16:
             self.weights = [nn.Parameter(weight.detach().clone()) for weight in self.weights]
             model.bfloat16()
+            if model.teacher is not None:
+                model.teacher.bfloat16()
         self.computed_with: list[Tensor] = list(model.parameters())
         self.gradients = [torch.zeros_like(weight) for weight in self.weights] if bf16 else []
+        self.loss_weights = torch.tensor(model.weights, device=self.process.device)
         self.optimisers = self._optimisers()
         self.rounded = bf16
         graphs = self.process.device.type == "cuda" and plan.accumulate == 1 and not plan.dropout
@@ -67,15 +70,15 @@ class Stepper:
     def _compute(self, rows: Rows, exits: Sequence[int], asked: Tensor | None) -> Tensor:
         """One micro-batch forward and backward: its share of the losses; the gradients are added to what is there."""
         losses: Tensor = self.model(rows.to(self.process.device), exits, asked) / self.parts
-        losses.sum().backward()
+        (losses * self.loss_weights).sum().backward()
         return losses.detach()
 
     def step(self, rows: Rows, exits: Sequence[int], rate: float) -> Tensor:
-        """Learn from the rows of one step; the losses of these exits, (E, 2)."""
+        """Learn from the rows of one step; the losses of these exits, (E, 3)."""
         first = self.process.process_index * self.plan.accumulate
         asked = rows_asked(rows)
         asked = None if asked is None else (asked / self.parts).to(self.process.device)
-        losses = torch.zeros(len(exits), 2, device=self.process.device)
+        losses = torch.zeros(len(exits), len(LOSSES), device=self.process.device)
         for part in range(first, first + self.plan.accumulate):
             losses += self.compute(rows.part(part, self.parts), exits, asked)
         self._gather_gradients(losses)

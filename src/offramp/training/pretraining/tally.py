@@ -7,12 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from offramp.training.pretraining.model import LOSSES
+
 
 class Tally:
     """Exits of different groups are trained at different steps: each has its own count."""
 
-    def __init__(self, exits: int, device: torch.device) -> None:
-        self.sums = torch.zeros(exits, 2, device=device)
+    def __init__(self, exits: int, kinds: Sequence[str], device: torch.device) -> None:
+        self.kinds = kinds
+        self.sums = torch.zeros(exits, len(LOSSES), device=device)
         self.counts = [0] * exits
 
     def add(self, exits: Sequence[int], losses: Tensor) -> None:
@@ -25,8 +28,8 @@ class Tally:
         sums, counts = self.sums.tolist(), self.counts
         self.sums.zero_()
         self.counts = [0] * len(counts)
-        words, order = (
-            [round(pair[kind] / count, 5) if count else None for pair, count in zip(sums, counts, strict=True)]
-            for kind in (0, 1)
-        )
-        return {"words": words} | ({"order": order} if any(order) else {})
+        means = {
+            kind: [round(each[place] / count, 5) if count else None for each, count in zip(sums, counts, strict=True)]
+            for place, kind in enumerate(LOSSES)
+        }
+        return {kind: losses for kind, losses in means.items() if kind in self.kinds}

@@ -32,7 +32,11 @@ UNIGRAM_WORDS = Regex(r"▁?[\p{L}\p{M}]+|▁?\p{N}+|▁?[^\p{L}\p{M}\p{N}▁]+|
 UNIGRAM_TEXT = 8_000_000
 """Characters that Unigram learns from, taken evenly from all the text. Its trainer starts from letters counted in the
 whole text and longer pieces counted once a word: on much more text, short words (`▁a`, `▁i`) lose to their letters."""
+COUNTED_TEXT = 40_000_000
+"""Characters in which the words of a vocabulary that is cut are counted, taken evenly from all the text."""
 ENDS = tuple(".!?…。！？")
+WORDPIECE_OPTIONS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+"""What makes a WordPiece tokenizer besides its words."""
 CLOSING = "\"'”’»)]}"
 
 
@@ -52,6 +56,35 @@ def train_vocabulary(
     if len(tokenizer) < size:
         log.warning("the text has but %d words for a vocabulary of %d: it is that small", len(tokenizer), size)
     return tokenizer
+
+
+def cut_vocabulary(tokenizer: PreTrainedTokenizerBase, files: Sequence[Path], size: int) -> PreTrainedTokenizerBase:
+    """A WordPiece vocabulary without the words that this text needs least; those that stay keep their order.
+
+    Special tokens and single characters always stay, so that every word can still be written.
+    """
+    if not isinstance(tokenizer, BertTokenizer):
+        raise OfframpError(f"only WordPiece vocabularies can be cut, and {tokenizer.name_or_path} has another kind")
+    if size >= len(tokenizer):
+        return tokenizer
+    encode = tokenizer.backend_tokenizer
+    encode.no_truncation()
+    encode.no_padding()
+    length = sum(len(paragraph) for paragraph in _text(files, set()))
+    counts: Counter[int] = Counter()
+    for paragraph in _some(_text(files, set()), COUNTED_TEXT / max(1, length)):
+        counts.update(encode.encode(paragraph, add_special_tokens=False).ids)
+    words = tokenizer.get_vocab()
+    special = set(tokenizer.all_special_tokens)
+    needed = [word for word in words if word in special or len(word.removeprefix("##")) == 1]
+    others = sorted(words.keys() - set(needed), key=lambda word: (-counts[words[word]], words[word]))
+    if len(needed) > size:
+        raise OfframpError(f"a vocabulary of {size} words: its {len(needed)} characters and special tokens stay, too")
+    kept = sorted([*needed, *others[: size - len(needed)]], key=words.__getitem__)
+    options: dict[str, Any] = {key: tokenizer.init_kwargs.get(key) for key in WORDPIECE_OPTIONS}
+    return BertTokenizer(
+        vocab={word: id for id, word in enumerate(kept)}, model_max_length=tokenizer.model_max_length, **options
+    )
 
 
 def sentence_ends(tokenizer: PreTrainedTokenizerBase) -> list[int]:
