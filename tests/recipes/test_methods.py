@@ -115,6 +115,19 @@ def test_nothing_to_project_against() -> None:
     assert torch.equal(ProjectConflicts(frozenset({"w"}))(zero, b)["w"], b["w"])
 
 
+def test_projection_without_waiting_is_the_same() -> None:
+    edit = ProjectConflicts(frozenset({"a", "b", "only first"}))
+    for sign in (1.0, -1.0, 0.0):
+        first = {name: torch.randn(4, 3) for name in ("a", "b", "free", "only first")}
+        second = {name: sign * first[name] + 0.1 * torch.randn(4, 3) for name in ("a", "b", "free")}
+        second["only second"] = torch.randn(2)
+        for left, right in ((first, second), ({"free": first["free"]}, second), ({"a": torch.zeros(4, 3)}, second)):
+            merged, wanted = edit.without_waiting(left, right), edit(left, right)
+            assert merged.keys() == wanted.keys()
+            for name, gradient in merged.items():
+                torch.testing.assert_close(gradient, wanted[name])
+
+
 def test_plain_computes_only_the_last_exit() -> None:
     model = tiny_model()
     (phase,) = Plain().phases(model)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offramp.training.batches import GroupedBatches
+from offramp.tasks.encoding import Row, pad_rows
+from offramp.training.batches import Collate, EncodedRows, GroupedBatches
 
 
 def batches(rows: int, in_step: int, **options: int) -> GroupedBatches:
@@ -66,3 +71,22 @@ def test_rows_of_a_step_are_of_like_length() -> None:
 def test_a_step_with_fewer_rows_than_micro_batches(rows: int) -> None:
     dealt = list(batches(rows, 8, accumulate=4))
     assert [len(batch) for batch in dealt] == [1] * rows + [0] * (4 - rows)
+
+
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("kind", ["classification", "regression", "span"])
+def test_a_batch_is_what_padding_its_rows_gives(kind: str, typed: bool) -> None:
+    rows = [Row(list(range(5, 5 + n)), [0] * (n - 1) + [1] if typed else None) for n in (3, 1, 7, 4)]
+    labels: list[Any] = {"classification": [0, 2, 1, 1], "regression": [0.5, 1, 2, -3.25]}.get(
+        kind, [(0, 1), (0, 0), (2, 6), (1, 3)]
+    )
+    encoder: Any = SimpleNamespace(tokenizer=SimpleNamespace(pad_token_id=9))
+    collate = Collate(EncodedRows(rows, labels, kind), encoder, lambda longest: longest)
+    for numbers in ([2, 0], [1], [3, 1, 0, 2]):
+        batch = collate(numbers)
+        for name, values in pad_rows([rows[number] for number in numbers], 9).items():
+            assert torch.equal(batch.pop(name), values)
+        found = torch.stack(list(batch.values()), -1).squeeze(-1)
+        assert found.tolist() == [list(labels[n]) if kind == "span" else labels[n] for n in numbers]
+        assert found.dtype == (torch.float32 if kind == "regression" else torch.int64)
+    assert collate([])["input_ids"].shape == (0, 0)

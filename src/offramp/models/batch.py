@@ -29,7 +29,7 @@ def check_batch(
         if other is not None and other.shape != input_ids.shape:
             shapes = f"{name} is {tuple(other.shape)}, input_ids {tuple(input_ids.shape)}"
             raise OfframpError(f"{shapes}: they must have the same shape")
-    if not torch.compiler.is_compiling():
+    if not torch.compiler.is_compiling() and not (input_ids.is_cuda and torch.cuda.is_current_stream_capturing()):
         _check_range("token id", input_ids, backbone.vocab_size, "vocabulary")
         if token_type_ids is not None:
             _check_range("token type", token_type_ids, backbone.config.type_vocab_size, "token types")

@@ -70,9 +70,24 @@ class ProjectConflicts:
     names: frozenset[str]
 
     def __call__(self, first: Gradients, second: Gradients) -> Gradients:
+        if all(gradient.is_cuda for gradient in first.values()):
+            return self.without_waiting(first, second)
         against = min(conflict(first, second, self.names).coefficient, 0.0)
         merged = dict(second)
         for name, a in first.items():
             shared = (1.0 - against) * a if name in self.names else a
             merged[name] = shared + second[name] if name in second else shared
         return merged
+
+    def without_waiting(self, first: Gradients, second: Gradients) -> Gradients:
+        """The same in few launches, and without a number that the host would have to wait for."""
+        shared, merged = [name for name in first if name in self.names], dict(first)
+        if both := [name for name in shared if name in second]:
+            a, b = (torch.cat([each[name].flatten() for name in both]) for each in (first, second))
+            length = torch.stack(torch._foreach_norm([first[name] for name in shared])).square().sum()
+            against = torch.where(length > 0, a.dot(b) / length, 0.0).clamp(max=0.0)
+            merged |= zip(shared, torch._foreach_mul([first[name] for name in shared], 1.0 - against), strict=True)
+        if common := [name for name in merged if name in second]:
+            sums = torch._foreach_add([merged[name] for name in common], [second[name] for name in common])
+            merged |= zip(common, sums, strict=True)
+        return {**second, **merged}

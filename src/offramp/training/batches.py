@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, Sampler
 
-from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder
 from offramp.tasks.squad import WindowEncoder
 
@@ -71,31 +72,52 @@ class GroupedBatches(Sampler[list[int]]):
         return [steps[i] for i in draw.permutation(len(steps))]
 
 
-class EncodedRows(Dataset[tuple[Row, Any]]):
-    """Encoded texts and their labels."""
+class EncodedRows(Dataset[int]):
+    """Encoded texts and their labels, end to end: a batch is cut out by index."""
 
-    def __init__(self, rows: Sequence[Row], labels: Sequence[Any]) -> None:
-        self.rows = rows
-        self.labels = labels
+    def __init__(self, rows: Sequence[Row], labels: Sequence[Any], kind: str) -> None:
+        self.lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        self.ids = self._joined([row.input_ids for row in rows])
+        typed = bool(rows) and rows[0].token_type_ids is not None
+        self.types = self._joined([row.token_type_ids or [] for row in rows]) if typed else None
+        self.labels = torch.tensor(labels, dtype=torch.float32 if kind == "regression" else torch.long)
+        self.kind = kind
+
+    def _joined(self, lists: Iterable[list[int]]) -> NDArray[np.int32]:
+        return np.fromiter(chain.from_iterable(lists), np.int32, int(self.lengths.sum()))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.lengths)
 
-    def __getitem__(self, index: int) -> tuple[Row, Any]:
-        return self.rows[index], self.labels[index]
+    def __getitem__(self, index: int) -> int:
+        return index
+
+    def batch(self, numbers: Sequence[int], pad_id: int, length: int) -> dict[str, Tensor]:
+        """The rows of these numbers, padded on the right to a length."""
+        rows, places = np.asarray(numbers, dtype=np.int64), np.arange(length)
+        real = places < self.lengths[rows, None]  # (B, T)
+        at = np.where(real, self.starts[rows, None] + places, 0)
+        padded = {
+            "input_ids": np.where(real, self.ids[at], pad_id),
+            "attention_mask": real,
+            **({} if self.types is None else {"token_type_ids": np.where(real, self.types[at], 0)}),
+        }
+        batch = {name: torch.from_numpy(values.astype(np.int64)) for name, values in padded.items()}
+        labels = self.labels[torch.from_numpy(rows)]
+        if self.kind == "span":
+            return batch | {"start_positions": labels[:, 0], "end_positions": labels[:, 1]}
+        return batch | {"labels": labels}
 
 
 class Collate:
-    """Rows and labels to a batch for the model."""
+    """Numbers of rows to a batch for the model, padded to what `length` makes of its longest row."""
 
-    def __init__(self, encoder: TextEncoder | WindowEncoder, model: MultiExitModel) -> None:
-        self.encoder = encoder
-        self.kind = model.objective.name
+    def __init__(self, rows: EncodedRows, encoder: TextEncoder | WindowEncoder, length: Callable[[int], int]) -> None:
+        self.rows = rows
+        self.pad_id = int(encoder.tokenizer.pad_token_id or 0)
+        self.length = length
 
-    def __call__(self, items: Sequence[tuple[Row, Any]]) -> dict[str, Tensor]:
-        batch = self.encoder.pad([row for row, _ in items])
-        if self.kind == "span":
-            ends = torch.tensor([label for _, label in items], dtype=torch.long).view(-1, 2)
-            return batch | {"start_positions": ends[:, 0], "end_positions": ends[:, 1]}
-        dtype = torch.float32 if self.kind == "regression" else torch.long
-        return batch | {"labels": torch.tensor([label for _, label in items], dtype=dtype)}
+    def __call__(self, numbers: Sequence[int]) -> dict[str, Tensor]:
+        longest = int(self.rows.lengths[list(numbers)].max(initial=0))
+        return self.rows.batch(numbers, self.pad_id, self.length(longest))

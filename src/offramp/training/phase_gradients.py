@@ -36,6 +36,11 @@ class PhaseGradients:
         self.trained = {n: p for n, p in model.named_parameters() if n in phase.trains and p.requires_grad}
         if not self.trained:
             raise OfframpError(f"phase {phase.name!r} trains nothing on this model: all it would train is frozen")
+        self.watched = self.trained
+        """Whose gradients are computed: what is trained and, where the clipped norm counts them, the frozen."""
+        if phase.clip_sees_frozen and phase.edit_gradients is None:
+            self.watched = dict(model.named_parameters())
+        self.clipped = [parameter for name, parameter in model.named_parameters() if name not in phase.unclipped]
         self.gate_mode = model.gates.mode if model.gates is not None else None
         self.teacher = copy_as_teacher(model) if phase.teacher else None
 
@@ -99,25 +104,41 @@ class PhaseGradients:
             self._add_each(losses)
 
     def _add_each(self, losses: list[Tensor]) -> None:
-        names, parameters = list(self.trained), list(self.trained.values())
         self.by_loss = self.by_loss or [{} for _ in losses]
-        for sums, loss in zip(self.by_loss, losses, strict=True):
-            gradients = torch.autograd.grad(loss, parameters, retain_graph=loss is not losses[-1], allow_unused=True)
-            for name, gradient in zip(names, gradients, strict=True):
-                if gradient is not None:
-                    sums[name] = sums[name] + gradient if name in sums else gradient
+        for sums, gradients in zip(self.by_loss, self.gradients_of(losses), strict=True):
+            for name, gradient in gradients.items():
+                sums[name] = sums[name] + gradient if name in sums else gradient
+
+    def gradients_of(self, losses: list[Tensor]) -> list[Gradients]:
+        """The gradient of each loss where the phase edits them, of their sum where it does not; nothing is added."""
+        apart = losses if self.phase.edit_gradients is not None else [torch.stack(losses).sum()]
+        names, parameters = zip(*self.watched.items(), strict=True)
+        found = []
+        for loss in apart:
+            gradients = torch.autograd.grad(loss, parameters, retain_graph=loss is not apart[-1], allow_unused=True)
+            each = zip(names, gradients, strict=True)
+            found.append({name: gradient for name, gradient in each if gradient is not None})
+        return found
+
+    def held(self) -> list[Gradients]:
+        """What was gathered so far in this step: by loss where the phase edits, else in one."""
+        if self.phase.edit_gradients is not None:
+            return self.by_loss or [{} for _ in self.phase.losses]
+        return [{name: p.grad for name, p in self.watched.items() if p.grad is not None}]
+
+    def hold(self, gathered: list[Gradients]) -> None:
+        """Take over what was gathered elsewhere, instead of what is held."""
+        if self.phase.edit_gradients is not None:
+            self.by_loss = gathered
+            return
+        [gradients] = gathered
+        for name, parameter in self.watched.items():
+            parameter.grad = gradients.get(name)
 
     def sum_over_processes(self) -> None:
         """Add up what every process gathered: before the edit, which has to see the whole step."""
         self.average_statistics()
-        if self.phase.edit_gradients is not None:
-            held = self.by_loss or [{} for _ in self.phase.losses]
-            self.by_loss = [summed_over_processes(sums, self.trained) for sums in held]
-            return
-        watched = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
-        held_here = {name: p.grad for name, p in watched.items() if p.grad is not None}
-        for name, gradient in summed_over_processes(held_here, watched).items():
-            watched[name].grad = gradient
+        self.hold([summed_over_processes(sums, self.watched) for sums in self.held()])
 
     def average_statistics(self) -> None:
         """Each process has seen other rows: the gates' batch statistics become the mean of theirs."""
@@ -140,8 +161,7 @@ class PhaseGradients:
 
     def clip(self) -> Tensor:
         """Clip to the phase's norm (0: do not). Returns the norm before clipping."""
-        clipped = [p for name, p in self.model.named_parameters() if name not in self.phase.unclipped]
-        return nn.utils.clip_grad_norm_(clipped, self.phase.schedule.clip or torch.inf)
+        return nn.utils.clip_grad_norm_(self.clipped, self.phase.schedule.clip or torch.inf)
 
     def finish(self) -> float:
         """Edit and clip; the parameters then hold what the optimiser is to see. Returns the norm before clipping."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
+from accelerate.utils import AutocastKwargs
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -15,6 +17,7 @@ from offramp.models import MultiExitModel
 from offramp.tasks.encoding import Row, TextEncoder
 from offramp.tasks.squad import WindowEncoder
 from offramp.training.batches import Collate, EncodedRows, GroupedBatches
+from offramp.training.graphed_phase import GraphedPhase, padded_length
 from offramp.training.loop import learning_rate_shapes, parameter_groups
 from offramp.training.material import Label, exit_names
 from offramp.training.phase_gradients import PhaseGradients
@@ -45,14 +48,22 @@ class PhaseTrainer(Trainer):
         self.gradients = gradients
         self.phase = gradients.phase
         self.exit_scores = exit_scores
-        self.collate = Collate(encoder, model)
         arguments._setup_devices  # noqa: B018  (finds the devices; must come before the next line)
         arguments._n_gpu = min(arguments.n_gpu, 1)  # one process, one GPU: more of them are torchrun's business
-        dataset = EncodedRows(rows, labels)
+        dataset = EncodedRows(rows, labels, model.objective.name)
         looked_at = dataset if exit_scores else None  # it asks for one, and `evaluate` below reads the dev rows itself
         super().__init__(
             model=model, args=arguments, train_dataset=dataset, eval_dataset=looked_at, callbacks=callbacks
         )
+        if gradients.teacher is not None:
+            nn.Module.to(gradients.teacher, arguments.device)  # a copy of a model that may not have been there yet
+        self.graphs = GraphedPhase(gradients, arguments.device, self.autocast_in_graphs)
+        self.graphs.works &= self.accelerator.scaler is None  # scaled losses would be captured with their scale
+        most = encoder.max_length
+        length = (lambda longest: padded_length(longest, most)) if self.graphs.works else (lambda longest: longest)
+        self.collate = Collate(dataset, encoder, length)
+        self.rows_in_full_step = min(self.phase.schedule.batch_size, len(rows))
+        self.parameters_of_layers = model.num_parameters(exclude_embeddings=True)
         for theirs in (ProgressCallback, PrinterCallback):
             self.remove_callback(theirs)
         self.batches = GroupedBatches(
@@ -96,19 +107,48 @@ class PhaseTrainer(Trainer):
             return rows
         return int(self.accelerator.reduce(torch.tensor(rows, device=device), "sum"))
 
+    def train(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().train(*args, **kwargs)
+        finally:
+            self.graphs.forget()
+
+    def autocast_in_graphs(self) -> AbstractContextManager[None]:
+        """A weight cast before a capture would not be cast again in a replay."""
+        context: AbstractContextManager[None] = self.accelerator.autocast(AutocastKwargs(cache_enabled=False))
+        return context
+
+    def floating_point_ops(self, inputs: Any) -> int:
+        """What the model would say, without counting its parameters at every step."""
+        return 6 * int(inputs["input_ids"].numel()) * self.parameters_of_layers
+
+    def _prepare_inputs(self, inputs: Any) -> dict[str, Tensor]:
+        """On their way to the device while the last step still runs there."""
+        device = self.args.device
+        return {name: values.to(device, non_blocking=device.type == "cuda") for name, values in inputs.items()}
+
     def training_step(self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None) -> Tensor:
         share = len(inputs["input_ids"]) / num_items_in_batch
-        self.gradients.model.train()
+        if not self.gradients.model.training:
+            self.gradients.model.train()
         if not share:
             return torch.zeros((), device=self.args.device)
+        # Logged losses are means over the processes, ours is a share of the whole step's.
+        loss: Tensor = self._add(inputs, share, num_items_in_batch) * self.args.world_size
+        return loss
+
+    def _add(self, inputs: Mapping[str, Tensor], share: float, rows_in_step: int) -> Tensor:
+        """Add a micro-batch's gradient; its loss, times its share."""
+        if self.graphs.works and rows_in_step == self.rows_in_full_step:  # the last step of an epoch has other shapes
+            loss = self.graphs.add(inputs, share)
+            if loss is not None:
+                return loss
         inputs = self._prepare_inputs(inputs)
         with self.accelerator.autocast():
             losses = self.gradients.losses(inputs, share)
         scaler = self.accelerator.scaler
         self.gradients.add_gradients([scaler.scale(loss) for loss in losses] if scaler is not None else losses)
-        # Logged losses are means over the processes, ours is a share of the whole step's.
-        total: Tensor = torch.stack(losses).detach().sum() * self.args.world_size
-        return total
+        return torch.stack(losses).detach().sum()
 
     def _clip_grad_norm(self, model: nn.Module) -> Tensor:
         """Called once a step, when all micro-batches are in."""
