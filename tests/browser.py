@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -24,7 +25,10 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Open a file as a reader would; any request to elsewhere, console error or exception fails the test."""
+    """Open a file, or what a server here serves, as a reader would.
+
+    Any request to elsewhere, console error (but those that `may_say` names) or exception fails the test.
+    """
     if find_spec("playwright") is None:
         pytest.skip(f"{request.node.name}: no playwright (pip install playwright)")
     if _program() is None:
@@ -33,15 +37,25 @@ def open_page(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     wrong: list[str] = []
     contexts = []
 
-    def open_page(path: Path, width: int = 1280, scheme: str = "light") -> Any:
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, offline=True)
+    def open_page(
+        where: Path | str, width: int = 1280, scheme: str = "light", may_say: str = "", **settings: Any
+    ) -> Any:
+        context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme, offline=isinstance(where, Path), **settings
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(10_000)
-        page.on("request", lambda request: _local(request.url) or wrong.append(f"request {request.url}"))
-        page.on("console", lambda message: message.type in ("error", "warning") and wrong.append(message.text))
+        home = ("data:", "blob:", where if isinstance(where, str) else "file:")
+
+        def heard(message: Any) -> None:
+            if message.type in ("error", "warning") and not (may_say and re.search(may_say, message.text)):
+                wrong.append(message.text)
+
+        page.on("request", lambda request: request.url.startswith(home) or wrong.append(f"request {request.url}"))
+        page.on("console", heard)
         page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.goto(path.as_uri())
+        page.goto(where if isinstance(where, str) else where.as_uri())
         return page
 
     yield open_page
@@ -52,7 +66,3 @@ def open_page(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
 
 def _program() -> str | None:
     return next(filter(None, map(shutil.which, NAMES)), None)
-
-
-def _local(url: str) -> bool:
-    return url.startswith(("file:", "data:", "blob:"))

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from tests.command_line import run
+from tests.ray_here import ray_here
 
-__all__ = ["run"]  # fixtures for every folder
+__all__ = ["ray_here", "run"]  # fixtures for every folder
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -122,7 +122,9 @@ def test_the_message_shown_is_the_message(at_home: Path, run: Callable[..., Resu
     assert refused.err == shown
 
 
-@pytest.mark.parametrize("name", ["gates", "engine", "explanation/calibration", "explanation/pretraining"])
+@pytest.mark.parametrize(
+    "name", ["gates", "engine", "explanation/calibration", "explanation/pretraining", "how-to/ray"]
+)
 def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")

@@ -63,3 +63,10 @@ def test_what_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     cost = measure(layer)
     assert cost.call == pytest.approx(2e-3, rel=1e-3)
     assert cost.token == pytest.approx(1e-5, rel=1e-3)
+
+
+def test_a_batch_is_large_enough_once_the_call_costs_little_of_it() -> None:
+    cost = Cost(call=0.001, token=0.0001)
+    tokens = cost.worth(0.05)
+    assert cost.call / cost(1, tokens) == pytest.approx(0.05, rel=0.01)
+    assert Cost(0.0, 0.0001).worth() == 0

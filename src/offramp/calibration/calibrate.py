@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from offramp.calibration.certify import METHODS, Tested, certify, chosen, cost_of
+from offramp.calibration.certify import METHODS, Tested, certify_each, chosen, cost_of
 from offramp.calibration.choosing import choose_path
 from offramp.calibration.losses import Cost, Inconsistency, Loss
+from offramp.calibration.menu import MENU, MenuPoint, cheaper_with_more
 from offramp.calibration.paths import path_in_advance
 from offramp.calibration.refusals import check_limits, check_trace
 from offramp.errors import OfframpError
@@ -94,6 +95,8 @@ class Calibration:
     """Where the model has gates, what their logits must be at least."""
     not_reached: tuple[Policy, ...] = ()
     """The rest of the path, after the first that failed."""
+    menu: tuple[MenuPoint, ...] = ()
+    """What other limits of the same loss would give, and this one, the lowest first."""
     trace: TraceBase | None = field(default=None, repr=False, compare=False)
     """Of the rows it was tested on."""
     certificate: Certificate | None = field(default=None, repr=False, compare=False)
@@ -105,6 +108,30 @@ class Uncertified(OfframpError):
     """The rows do not support the promise."""
 
 
+@dataclass(frozen=True)
+class _Found:
+    """The best that was found for a promise."""
+
+    merit: float
+    promise: Promise
+    trial: Trial
+    point: Tested
+    tested: list[Tested]
+
+    def bound(self) -> float:
+        """What the loss is at most, with the promise's confidence; in expectation, the corrected loss."""
+        if self.promise.method == "expectation":
+            return self.point.level
+        trace, loss = self.trial.trace, self.promise.loss
+        confidence = 1 - self.trial.error_of_one(self.promise)
+        return loss.upper_bound(loss.observe(trace, trace.exits(self.point.policy)), confidence, self.promise.limit)
+
+    def menu_point(self) -> MenuPoint:
+        given = self.trial.trace.point(self.point.policy)
+        numbers = (given.mean_layers, given.cost, given.speed_up, given.score)
+        return MenuPoint(self.promise.limit, self.point.policy, self.point.risk, self.bound(), *numbers)
+
+
 def calibrate_trace(
     trace: TraceBase,
     promise: Promise,
@@ -112,6 +139,7 @@ def calibrate_trace(
     seed: int = 0,
     policy: str | None = None,
     gated: Mapping[float, TraceBase] | None = None,
+    menu: Sequence[float] = MENU,
 ) -> Calibration:
     """The cheapest policy that keeps the promise; where the promise is about cost, the best one.
 
@@ -120,27 +148,43 @@ def calibrate_trace(
 
     `gated` are traces of the same rows under other thresholds of the model's gates: the path fixed in advance is tested
     on each, against full depth as it is in `trace`.
+
+    The same paths are tested for the limits of `menu`, each on its own, where the promise is about a loss.
     """
     check_limits(promise.limit, promise.confidence, promise.method)
     if len(trace.exit_layers) < 2 and not gated:
         raise OfframpError("the model has one exit: there is nothing to choose from")
     check_trace(trace, promise.loss)
     plan = list(_trials(trace, promise, seed, policy, gated or {}))
-    about_cost = isinstance(promise.loss, Cost)
-    best: tuple[float, Trial, Tested, list[Tested]] | None = None
-    for trial in plan:
-        confidence = trial.confidence(promise)
-        tested = certify(trial.path, trial.trace, promise.loss, promise.limit, confidence, promise.method)
-        found = chosen(tested, cheapest=not about_cost)
-        if found is None or (not about_cost and found.cost > 1 - SAVES and policy is None):
-            continue
-        merit = -quality(trial.trace, found.policy) if about_cost else found.cost
-        if best is None or merit < best[0]:
-            best = merit, trial, found, tested
+    others = () if isinstance(promise.loss, Cost) else sorted(set(menu) - {promise.limit})
+    promises = [promise, *(replace(promise, limit=limit) for limit in others)]
+    results = [found for trial in plan for found in _tried(trial, promises, any_cost=policy is not None)]
+    best = _best(results, promise)
     if best is None:
         raise Uncertified(why_not(trace.answers, promise, plan))
-    _, trial, found, tested = best
-    return _calibration(trace, promise, trial, found, tested)
+    # One model, one threshold of its gates: the others would need another.
+    alike = [found for found in results if found.trial.gate_threshold == best.trial.gate_threshold]
+    on_menu = [found for other in promises[1:] if (found := _best(alike, other)) is not None]
+    points = cheaper_with_more((found.menu_point() for found in [best, *on_menu] if others), promise.limit)
+    return _calibration(trace, best, points)
+
+
+def _tried(trial: Trial, promises: Sequence[Promise], any_cost: bool) -> Iterator[_Found]:
+    """What a trial gives for promises that differ in their limits only, where it gives something worth a policy."""
+    asked = promises[0]
+    limits = [promise.limit for promise in promises]
+    about_cost = isinstance(asked.loss, Cost)
+    each = certify_each(trial.path, trial.trace, asked.loss, limits, trial.confidence(asked), asked.method)
+    for promise, tested in zip(promises, each, strict=True):
+        found = chosen(tested, cheapest=not about_cost)
+        if found is not None and (about_cost or any_cost or found.cost <= 1 - SAVES):
+            merit = -quality(trial.trace, found.policy) if about_cost else found.cost
+            yield _Found(merit, promise, trial, found, tested)
+
+
+def _best(results: Sequence[_Found], promise: Promise) -> _Found | None:
+    """Of equal ones the first."""
+    return min((found for found in results if found.promise is promise), key=lambda found: found.merit, default=None)
 
 
 def _trials(
@@ -178,24 +222,24 @@ def quality(trace: TraceBase, policy: Policy) -> float:
     return scores[trace.metrics[0]] if scores else trace.agreement_at(exits)
 
 
-def _calibration(trace: TraceBase, promise: Promise, trial: Trial, found: Tested, tested: list[Tested]) -> Calibration:
-    tested_on, confidence = trial.trace, 1 - trial.error_of_one(promise)
-    observed = promise.loss.observe(tested_on, tested_on.exits(found.policy))
-    in_expectation = promise.method == "expectation"
+def _calibration(trace: TraceBase, best: _Found, menu: tuple[MenuPoint, ...]) -> Calibration:
+    trial, policy = best.trial, best.point.policy
+    tested_on = trial.trace
     return Calibration(
-        promise=promise,
-        policy=found.policy,
+        promise=best.promise,
+        policy=policy,
         path=trial.name,
         rows=trace.answers,
         tested_on=tested_on.answers,
-        point=tested_on.point(found.policy),
+        point=tested_on.point(policy),
         full=(tested_on if trial.gate_threshold is None else trace).full_depth_point(),
-        risk=found.risk,
-        bound=found.level if in_expectation else promise.loss.upper_bound(observed, confidence, promise.limit),
-        tested=tuple(tested),
-        exits=(trace if trial.gate_threshold is None else tested_on).point(found.policy).exits,
+        risk=best.point.risk,
+        bound=best.bound(),
+        tested=tuple(best.tested),
+        exits=(trace if trial.gate_threshold is None else tested_on).point(policy).exits,
         gate_threshold=trial.gate_threshold,
-        not_reached=tuple(trial.path[len(tested) :]),
+        not_reached=tuple(trial.path[len(best.tested) :]),
+        menu=menu,
         trace=tested_on,
     )
 

@@ -15,6 +15,7 @@ from scipy import special
 
 from offramp.calibration.calibrate import Calibration, Promise
 from offramp.calibration.losses import LOSSES
+from offramp.calibration.menu import MenuPoint
 from offramp.engine.policy_choice import GATE_THRESHOLD, POLICY
 from offramp.errors import OfframpError, one_line
 from offramp.evaluation.trace_base import TraceBase
@@ -45,6 +46,8 @@ class Certificate:
     versions: Mapping[str, str] = dataclasses.field(default_factory=dict)
     gate_threshold: float | None = None
     """Of the model's gates; none where they are left as they are."""
+    menu: tuple[MenuPoint, ...] = ()
+    """What other limits of the same loss give, and the promised one, the lowest first; none in older files."""
 
     def to_json(self) -> dict[str, Any]:
         loss = self.promise.loss
@@ -52,6 +55,7 @@ class Certificate:
         promise |= {name: getattr(self.promise, name) for name in ("limit", "confidence", "method")}
         names = ("data", "found", "reference", "tested", "model", "versions")
         about = {name: getattr(self, name) for name in names}
+        about["menu"] = [point.to_json() for point in self.menu]
         gates = {} if self.gate_threshold is None else {GATE_THRESHOLD: self.gate_threshold}
         return {
             "policy": self.policy.to_json(),
@@ -104,6 +108,7 @@ def certificate_of(calibration: Calibration, trace: TraceBase, model: str = "") 
         model=model,
         versions=trace.versions,
         gate_threshold=calibration.gate_threshold,
+        menu=calibration.menu,
     )
 
 
@@ -151,6 +156,7 @@ def read_certificate(folder: Path) -> Certificate:
             model=about["model"],
             versions=about["versions"],
             gate_threshold=data.get(GATE_THRESHOLD),
+            menu=tuple(MenuPoint.from_json(point) for point in about.get("menu", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         if isinstance(error, OfframpError):

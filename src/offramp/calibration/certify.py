@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offramp.calibration.losses import Cost, Exits, Loss
+from offramp.calibration.losses import Cost, Loss
 from offramp.errors import OfframpError
 from offramp.evaluation.trace_base import TraceBase
 from offramp.policies import Policy
@@ -30,7 +30,14 @@ class Tested:
 def certify(
     path: Sequence[Policy], trace: TraceBase, loss: Loss, limit: float, confidence: float, method: str
 ) -> list[Tested]:
-    """The points that were tested, in the order of the path; the last that passes is the one to use.
+    """The points that were tested, in the order of the path; the last that passes is the one to use."""
+    return certify_each(path, trace, loss, [limit], confidence, method)[0]
+
+
+def certify_each(
+    path: Sequence[Policy], trace: TraceBase, loss: Loss, limits: Sequence[float], confidence: float, method: str
+) -> list[list[Tested]]:
+    """The points that were tested for each limit, each limit on its own: what is seen is looked at once for all.
 
     fixed_sequence: each is tested with the whole error that is allowed, until one fails; none after it counts. If the
         loss is over the limit anywhere, the first such point passes by mistake with that probability at most, and
@@ -39,33 +46,27 @@ def certify(
     expectation: conformal risk control (Angelopoulos et al., 2022). The loss on a new row is below the limit on average
         over calibration sets; a loss that falls along the path counts as if it had stayed.
     """
-    if method == "expectation":
-        return _in_expectation(path, trace, loss, limit)
-    error = (1 - confidence) / (len(path) if method == "bonferroni" else 1)
-    tested: list[Tested] = []
-    for policy in path:
-        exits = trace.exits(policy)
-        observed = loss.observe(trace, exits)
-        level = loss.pvalue(observed, limit)
-        tested.append(_tested(policy, trace, exits, loss.risk(observed), level, level <= error))
-        if method == "fixed_sequence" and level > error:
-            break
-    return tested
-
-
-def _in_expectation(path: Sequence[Policy], trace: TraceBase, loss: Loss, limit: float) -> list[Tested]:
-    if type(loss).risk is not Loss.risk:
+    in_expectation = method == "expectation"
+    if in_expectation and type(loss).risk is not Loss.risk:
         raise OfframpError(f"{loss.name} is no mean over answers: it cannot be limited in expectation")
-    tested: list[Tested] = []
+    error = (1 - confidence) / (len(path) if method == "bonferroni" else 1)
+    tested: list[list[Tested]] = [[] for _ in limits]
+    going = set(range(len(limits)))
     highest = np.full(trace.answers, loss.low)
     for policy in path:
         exits = trace.exits(policy)
         observed = loss.observe(trace, exits)
         highest = np.maximum(highest, observed)
-        n = len(highest)
-        level = (float(highest.sum()) + loss.high) / (n + 1)
-        tested.append(_tested(policy, trace, exits, loss.risk(observed), level, level <= limit))
-        if level > limit:
+        cost, risk = float(cost_of(trace).observe(trace, exits).mean()), loss.risk(observed)
+        for place in sorted(going):
+            if in_expectation:
+                level, allowed = (float(highest.sum()) + loss.high) / (len(highest) + 1), limits[place]
+            else:
+                level, allowed = loss.pvalue(observed, limits[place]), error
+            tested[place].append(Tested(policy, cost, risk, level, level <= allowed))
+            if method != "bonferroni" and level > allowed:
+                going.remove(place)
+        if not going:
             break
     return tested
 
@@ -73,10 +74,6 @@ def _in_expectation(path: Sequence[Policy], trace: TraceBase, loss: Loss, limit:
 def cost_of(trace: TraceBase) -> Cost:
     """In layers or, where gates skip parts of them, in operations."""
     return Cost(flops=trace.gates is not None)
-
-
-def _tested(policy: Policy, trace: TraceBase, exits: Exits, risk: float, level: float, passes: bool) -> Tested:
-    return Tested(policy, float(cost_of(trace).observe(trace, exits).mean()), risk, level, passes)
 
 
 def chosen(tested: Sequence[Tested], cheapest: bool = True) -> Tested | None:

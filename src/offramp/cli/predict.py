@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import typer
 from offramp.cli.app import app
 from offramp.cli.engine_options import Backend, BatchSize, Device, Precision, Threads
 from offramp.cli.own_policy import say_own_policy
+from offramp.cli.predict_folder import EngineName, RowsPerPart, Workers, predict_folder
 from offramp.cli.predict_progress import rows_progress
 from offramp.cli.predict_spans import MaxAnswerTokens, NBest, NullThreshold, predict_spans
 from offramp.cli.refusal import refuse
@@ -27,6 +29,7 @@ from offramp.prediction.inputs import (
     ANSWER,
     LINES,
     Item,
+    answer_cells,
     is_file_name,
     kept_columns,
     line_items,
@@ -56,6 +59,8 @@ Examples:
 
   offramp predict runs/squad "Who sat on the mat?" --pair "The cat sat on the mat."
 
+  offramp predict runs/reviews incoming --engine ray --workers 8 --out answered --format parquet
+
   offramp predict runs/squad --data dev-v2.0.json --out answers --policy 'confidence(0.6)'
 
   offramp predict runs/mnli --task mnli --data-dir glue --submission upload
@@ -68,13 +73,14 @@ Examples:
 def predict(
     model: Annotated[str, typer.Argument(help="Model folder.")],
     input: Annotated[
-        str | None, typer.Argument(help="A CSV, TSV, JSONL or Parquet file, - for standard input, or a text.")
+        str | None, typer.Argument(help="A CSV, TSV, JSONL or Parquet file, a folder of them, - for a pipe, or a text.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Questions in SQuAD's format (.json, .json.xz), where the model answers such.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write: .jsonl, .csv, .tsv or .parquet; with --data, a folder.")
+        Path | None,
+        typer.Option(help="File to write: .jsonl, .csv, .tsv or .parquet; of a folder, with Ray or --data: a folder."),
     ] = None,
     policy: Annotated[
         list[str] | None, typer.Option(help="When to leave; default: the model's own, or else full depth.")
@@ -89,7 +95,11 @@ def predict(
         typer.Option(help="Columns of the input to write beside the answers: id,text. A label becomes input_label."),
     ] = None,
     format: Annotated[
-        str | None, typer.Option(help="Of standard input: lines (one text each; the default), jsonl, csv or tsv.")
+        str | None,
+        typer.Option(
+            help="Of standard input: lines (one text each; the default), jsonl, csv or tsv. Of a folder's answers: "
+            "jsonl (the default), csv, tsv or parquet."
+        ),
     ] = None,
     task: TaskName = None,
     data_dir: DataDir = None,
@@ -107,11 +117,15 @@ def predict(
     precision: Precision = "auto",
     backend: Backend = "auto",
     threads: Threads = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the output file.")] = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    rows_per_part: RowsPerPart = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the answers that are there.")] = False,
 ) -> None:
     """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size.
 
-    Questions of a file (--data) are answered into a folder, once all are.
+    Questions of a file (--data) are answered into a folder, once all are. A folder of files, or anything with
+    --engine ray, is answered into a folder of parts; the same command again does what is missing.
     """
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
@@ -125,17 +139,29 @@ def predict(
         why = "is for models that answer with labels: this one answers the questions of a file (--data FILE)"
         refuse(why, **of_labels, data_dir=data_dir, submission=submission)
         refuse("is for upload files", original_names=original_names or None)
+        refuse(why, engine=None if engine == "local" else engine, workers=workers, rows_per_part=rows_per_part)
         settings |= {name: value for name, value in spans.items() if value is not None}
         if len(policies) > 1:
             raise OfframpError("one policy at a time: several are for ELUE's upload files")
         predict_spans(SpanPredictor(opened, policies[0], **settings), input, pair, data, out, overwrite)
         return
     refuse("is for models that answer questions with spans, and this one answers texts with labels", data=data, **spans)
+    columns = {"text": text, "text_pair": text_pair, "keep": keep}
+    if engine != "local" or (input is not None and os.path.isdir(input)):  # noqa: PTH112 - Path.is_dir may raise
+        refuse("has no meaning for a folder of answers", pair=pair, task=task, data_dir=data_dir, split=split)
+        refuse("has no meaning for a folder of answers", submission=submission, original_names=original_names or None)
+        if len(policies) > 1 or input is None:
+            raise OfframpError("expected a file or a folder to answer, and one policy")
+        written: dict[str, Any] = {"format": format, "overwrite": overwrite, "rows_per_part": rows_per_part}
+        written |= {"engine": engine, "workers": workers, **columns}
+        predict_folder(model, opened, policies[0], input, out, settings, **written)
+        return
+    refuse("is for a folder of answers: name a folder of files, or say --engine ray", workers=workers)
+    refuse("is for a folder of answers: name a folder of files, or say --engine ray", rows_per_part=rows_per_part)
     chosen = task_from_options(task, data_dir)
     engines = [
         Engine(opened, one, label_names=label_names(opened, chosen) if chosen else None, **settings) for one in policies
     ]
-    columns = {"text": text, "text_pair": text_pair, "keep": keep}
     if submission is not None:
         if chosen is None or input is not None:
             raise OfframpError("upload files are of a task's test rows: give --task and --data-dir, and no input")
@@ -192,7 +218,7 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
     try:
         with heeding_ctrl_c() as check, rows_progress() as count:
             for prediction in engine.stream(texts()):
-                rows.append({**beside.popleft(), **_columns(prediction)})
+                rows.append({**beside.popleft(), **answer_cells(prediction)})
                 if prediction.error is not None:
                     first = first or f"row {writer.written + len(rows)}: {prediction.error}"
                     failed += 1
@@ -222,11 +248,6 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
         typer.echo(f"{out}: {writer.written:,} answers under {engine.policy}", err=True)
     if failed:
         raise OfframpError(f"{failed:,} of {writer.written:,} rows have no answer; the first is {first}")
-
-
-def _columns(prediction: Prediction) -> dict[str, object]:
-    score = None if prediction.score is None else round(prediction.score, 6)
-    return {"label": prediction.label, "score": score, "exit_layer": prediction.exit_layer}
 
 
 def _answered(prediction: Prediction) -> tuple[str | float, int]:

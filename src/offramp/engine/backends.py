@@ -110,10 +110,16 @@ def make_runner(model: MultiExitModel, policy: Policy, setting: Setting, *, reco
         from offramp.engine.onnx.onnx_layers import OnnxLayers
 
         return HostRunner(model, policy, OnnxLayers(model, setting.precision == "int8", setting.threads), record=record)
+    layers = layers_in_torch(model, setting)
+    return HostRunner(layers.model, policy, layers, record=record)
+
+
+def layers_in_torch(model: MultiExitModel, setting: Setting) -> TorchLayers:
+    """Layers in plain torch, whatever backend the setting names."""
     ready = prepared(model, setting)
     # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
     alone = setting.precision == "bf16" and setting.device.type == "cpu"
-    return HostRunner(ready, policy, TorchLayers(ready, None if alone else layer_cost(ready)), record=record)
+    return TorchLayers(ready, None if alone else layer_cost(ready))
 
 
 def prepared(model: MultiExitModel, setting: Setting) -> MultiExitModel:

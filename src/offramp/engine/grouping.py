@@ -24,6 +24,10 @@ class Cost:
     def __call__(self, rows: int, tokens: int) -> float:
         return self.call + self.token * rows * tokens
 
+    def worth(self, share: float = 0.05) -> int:
+        """Tokens of a batch whose call costs no more than this share: a larger one gains nothing, but is waited for."""
+        return int(self.call * (1 - share) / (share * self.token))
+
 
 def measure(layer: Callable[[int, int], object], repeats: int = 3) -> Cost:
     """The cost of a layer, timed at a few sizes; `layer` runs it on so many rows of so many tokens."""

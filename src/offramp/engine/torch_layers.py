@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from offramp.engine.grouping import Cost, groups_of
-from offramp.engine.host_runner import Layers, padded_logits
 from offramp.engine.runner import Packed
+from offramp.engine.waves import Layers, padded_logits
 from offramp.models import MultiExitModel
 
 

@@ -42,7 +42,7 @@ def write_report(results: Sequence[Results], path: Path) -> Path:
     parts = {
         "title": html.escape(_title(results)),
         "palette": _palette(),
-        "style": _page("report.css"),
+        "style": _page("house.css") + _page("report.css"),
         "script": "".join(map(_page, ("report.js", "gates.js", "table.js"))),
         "plotly": needs("plotly.offline", "report").get_plotlyjs(),
         "data": _as_script({"groups": [_group(group) for group in by_task(results).values()]}),

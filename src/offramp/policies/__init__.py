@@ -7,6 +7,7 @@ from offramp.policies.base import (
     Policy,
     State,
     first_exit,
+    join_rows,
     policy_from_json,
     select_rows,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "Window",
     "entropy",
     "first_exit",
+    "join_rows",
     "policy_from_json",
     "policy_from_text",
     "select_rows",

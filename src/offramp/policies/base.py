@@ -176,6 +176,13 @@ def select_rows(state: State, rows: Tensor) -> State:
     return None if state is None else state[rows]
 
 
+def join_rows(states: Sequence[State]) -> State:
+    """The state of the rows of several batches of one policy, end to end."""
+    if isinstance(states[0], tuple):
+        return tuple(join_rows(parts) for parts in zip(*states, strict=True))
+    return None if states[0] is None else torch.cat(list(states))
+
+
 def first_exit(
     policy: Policy,
     exit_logits: Tensor,

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from offramp.engine import Text
+from offramp.engine import Prediction, Text
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.tasks.benchmarks import find_benchmark
@@ -67,24 +67,39 @@ def table_items(
 
 
 def _item(table: Table, record: Record, columns: Columns, keep: Sequence[str]) -> Item:
+    return row_text(table, record, columns), kept_cells(record, keep)
+
+
+def row_text(table: Table, record: Record, columns: Columns) -> Text:
+    """The text of a row, or its pair of texts."""
     first = text_cell(table, record, columns.text)
-    texts = first if columns.pair is None else (first, text_cell(table, record, columns.pair))
-    return texts, {_beside(column): _kept(record.values.get(column)) for column in keep}
+    return first if columns.pair is None else (first, text_cell(table, record, columns.pair))
 
 
-def kept_columns(keep: str | None) -> tuple[list[str], list[str]]:
+def kept_cells(record: Record, keep: Sequence[str], reserved: Sequence[str] = ANSWER) -> dict[str, Any]:
+    """What stands beside a row's answer."""
+    return {kept_name(column, reserved): _kept(record.values.get(column)) for column in keep}
+
+
+def kept_columns(keep: str | None, reserved: Sequence[str] = ANSWER) -> tuple[list[str], list[str]]:
     """The columns that `--keep` names, and what they are called beside the answers."""
     names = list(dict.fromkeys(name.strip() for name in keep.split(","))) if keep else []
-    beside = [_beside(name) for name in names]
+    beside = [kept_name(name, reserved) for name in names]
     twice = [name for name in beside if beside.count(name) > 1]
     if twice:
         raise OfframpError(f"--keep {keep}: two columns would be called {twice[0]!r}: keep one of them")
     return names, beside
 
 
-def _beside(column: str) -> str:
+def kept_name(column: str, reserved: Sequence[str] = ANSWER) -> str:
     """A column's name in the output: one that is called as an answer is must not be taken for it."""
-    return f"input_{column}" if column in ANSWER else column
+    return f"input_{column}" if column in reserved else column
+
+
+def answer_cells(prediction: Prediction) -> dict[str, Any]:
+    """The columns of an answer, as they are written."""
+    score = None if prediction.score is None else round(prediction.score, 6)
+    return dict(zip(ANSWER, (prediction.label, score, prediction.exit_layer), strict=True))
 
 
 def _kept(cell: Any) -> Any:

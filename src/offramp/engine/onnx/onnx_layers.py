@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -13,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from offramp.engine.host_runner import Layers, padded_logits
 from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.runner import NO_EXIT, Packed
+from offramp.engine.waves import Layers, padded_logits
 from offramp.errors import OfframpError, one_line
 from offramp.models import MultiExitModel
 
@@ -56,6 +57,13 @@ class OnnxLayers(Layers):
             raise
         except Exception as error:  # whatever a runtime that is not whole may raise
             raise OfframpError(f"ONNX Runtime cannot run this here ({one_line(error)}): use backend torch") from error
+
+    def lane(self) -> OnnxLayers:
+        """The same sessions for one thread of the caller's: several lanes can run at once, each its own row."""
+        other = copy(self)
+        other.threads = 1
+        other.said = {}
+        return other
 
     @cached_property
     def workers(self) -> ThreadPoolExecutor:

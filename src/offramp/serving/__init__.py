@@ -1,0 +1,1 @@
+"""An HTTP server that uses early exits under load."""

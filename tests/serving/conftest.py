@@ -1,0 +1,6 @@
+"""Fixtures of the server's tests."""
+
+from tests.browser import browser, open_page
+from tests.serving.http_server import calibrated
+
+__all__ = ["browser", "calibrated", "open_page"]
