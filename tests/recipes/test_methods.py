@@ -10,7 +10,18 @@ from torch import Tensor
 
 from offramp import OfframpError
 from offramp.models import MultiExitModel
-from offramp.recipes import ELBERT, DeeBERT, ElasticBERT, Phase, Plain, RomeBERT, Schedule, exit_weights
+from offramp.recipes import (
+    ELBERT,
+    DeeBERT,
+    ElasticBERT,
+    Forward,
+    Offramp,
+    Phase,
+    Plain,
+    RomeBERT,
+    Schedule,
+    exit_weights,
+)
 from offramp.recipes.gradients import ProjectConflicts, conflict
 from offramp.training import PhaseGradients, train_on_batches
 from tests.tiny import FAMILIES, tiny_batch, tiny_model, without_dropout
@@ -169,8 +180,8 @@ def test_learned_weights_are_kept_when_training_goes_on() -> None:
     assert torch.equal(model.loss_weights, learned)
 
 
-@pytest.mark.parametrize("recipe", [DeeBERT(), RomeBERT(), ELBERT()], ids=lambda recipe: recipe.name)
-def test_methods_of_many_exits_refuse_one(recipe: DeeBERT | RomeBERT | ELBERT) -> None:
+@pytest.mark.parametrize("recipe", [DeeBERT(), RomeBERT(), ELBERT(), Offramp()], ids=lambda recipe: recipe.name)
+def test_methods_of_many_exits_refuse_one(recipe: DeeBERT | RomeBERT | ELBERT | Offramp) -> None:
     with pytest.raises(OfframpError, match="below the last one: this model has none; use plain"):
         train_on_batches(tiny_model(exit_layers=[4]), recipe, [BATCH])
 
@@ -180,3 +191,45 @@ def test_training_needs_batches_and_labels() -> None:
         train_on_batches(tiny_model(), Plain(), [])
     with pytest.raises(OfframpError, match="the batch has no labels"):
         train_on_batches(tiny_model(), Plain(), [tiny_batch()])
+
+
+class TestOurRecipe:
+    def forward(self, teacher: bool) -> Forward:
+        draw = torch.Generator().manual_seed(0)
+        logits = [torch.randn(5, 3, generator=draw, dtype=torch.double) for _ in range(4)]
+        frozen = [torch.randn(5, 3, generator=draw, dtype=torch.double) for _ in range(4)] if teacher else None
+        model = tiny_model()
+        return Forward(logits, torch.tensor([0, 1, 2, 0, 1]), model.objective, model, teacher=frozen)
+
+    @pytest.mark.parametrize("teacher", [True, False])
+    def test_its_formula(self, teacher: bool) -> None:
+        recipe, forward = Offramp(alpha=0.3, temperature=1.5), self.forward(teacher)
+        soft = [(z / 1.5).softmax(-1) for z in forward.logits]
+        frozen = [] if forward.teacher is None else [(forward.teacher[-1] / 1.5).softmax(-1)]
+        teachers = {0: [soft[1], soft[3]], 1: [soft[2], soft[3]], 2: [soft[3]], 3: []}
+        expected = torch.zeros((), dtype=torch.double)
+        for exit, z in enumerate(forward.logits):
+            own = frozen + teachers[exit]
+            share = 0.3 if own else 0.0
+            expected += (1 - share) * torch.nn.functional.cross_entropy(z, forward.target)
+            for t in own:
+                divergence = (t * (t.log() - soft[exit].log())).sum(-1).mean()
+                expected += share / len(own) * 1.5**2 * divergence
+        torch.testing.assert_close(recipe.loss(forward), expected)
+
+    def test_without_teachers_it_is_elasticberts(self) -> None:
+        model = tiny_model()
+        (ours,) = Offramp(alpha=0.0, fine_tune=False, schedule=UNCLIPPED).phases(model)
+        (theirs,) = ElasticBERT(schedule=UNCLIPPED).phases(model)
+        without_dropout(model)
+        one, other = gradients_of(model, ours), gradients_of(model, theirs)
+        assert one.keys() == other.keys()
+        for name in one:
+            torch.testing.assert_close(one[name], other[name])
+
+    @pytest.mark.parametrize(
+        ("settings", "message"), [({"alpha": 1.5}, "a share"), ({"temperature": 0.0}, "more than")]
+    )
+    def test_numbers_that_cannot_be(self, settings: dict[str, float], message: str) -> None:
+        with pytest.raises(OfframpError, match=message):
+            Offramp(**settings)
