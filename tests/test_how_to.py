@@ -40,7 +40,7 @@ def test_commands_are_taken(document: str) -> None:
     """Read as the command reads them."""
     listed = lines(document, "", r"(\w+=\S+ )?offramp ")
     assert len(listed) >= 3
-    for line in listed:
+    for line in [*listed, *lines("README.md", "sh", "offramp ")]:
         words = shlex.split(line)
         name, *arguments = words[words.index("offramp") + 1 :]
         assert not COMMANDS[name].make_context(name, arguments).args
@@ -61,8 +61,9 @@ def test_requests_are_answered(model: Path, run: Callable[..., Result], monkeypa
     done = run("calibrate", "runs/reviews", "--max-loss", "0.05")
     assert done.status == 0, done.err
     settings = Settings(str(model), backend="torch")
-    answered = asyncio.run(ask(settings, [curl(line) for line in lines(SERVE, "sh", "curl ")]))
-    assert len(answered) >= 8
+    requests = [curl(line) for page in (SERVE, "README.md") for line in lines(page, "sh", "curl ")]
+    answered = asyncio.run(ask(settings, requests))
+    assert len(answered) >= 9
     for response in answered:
         assert response.status_code == 200, response.text
     headers = re.findall(r"`(x-offramp-[\w-]+)`", (ROOT / SERVE).read_text())

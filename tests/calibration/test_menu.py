@@ -98,7 +98,7 @@ def test_a_menu_is_read_as_it_was_written_and_may_be_missing(trace: Trace, tmp_p
     assert len(certificate.menu) > 2
     assert read_certificate(tmp_path).menu == certificate.menu
     data = json.loads(written.read_text())
-    names = {"limit", "policy", "risk", "bound", "mean_layers", "cost", "speed_up", "score"}
+    names = {"limit", "policy", "risk", "bound", "mean_layers", "cost", "speed_up", "score", "agreement"}
     assert all(set(point) == names for point in data["certificate"]["menu"])
     assert policy_from_text(str(certificate.menu[0].policy)) == certificate.menu[0].policy
     del data["certificate"]["menu"]  # as older versions wrote it

@@ -128,7 +128,7 @@ class _Found:
 
     def menu_point(self) -> MenuPoint:
         given = self.trial.trace.point(self.point.policy)
-        numbers = (given.mean_layers, given.cost, given.speed_up, given.score)
+        numbers = (given.mean_layers, given.cost, given.speed_up, given.score, given.agreement)
         return MenuPoint(self.promise.limit, self.point.policy, self.point.risk, self.bound(), *numbers)
 
 

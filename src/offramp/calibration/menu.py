@@ -25,6 +25,8 @@ class MenuPoint:
     speed_up: float
     score: float | None
     """Of the task's own metric; none without labels."""
+    agreement: float | None = None
+    """Share of the rows on which it answers as full depth does."""
 
     def to_json(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"policy": self.policy.to_json()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ from offramp.serving.metrics import Metrics
 from offramp.serving.operating_points import ALL, OperatingPoints
 from offramp.serving.tokenising import Tokeniser
 from offramp.serving.traffic import Traffic
+
+SWITCH = 0.0005
+"""Seconds after which Python lets another thread go on. Between two layers a row needs it for a moment only, and must
+not wait for as long as a layer takes: that made a tenth of the throughput."""
 
 
 class Service:
@@ -89,6 +94,8 @@ class Service:
         """Warm up, and take requests from then on."""
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._warm_up)
+        self._switch = sys.getswitchinterval()
+        sys.setswitchinterval(min(SWITCH, self._switch))
         self.tokeniser.start()
         self.batcher.start()
         self.flow.start(loop)
@@ -183,6 +190,7 @@ class Service:
         loop = asyncio.get_running_loop()
         for part in (self.tokeniser, self.batcher):
             await loop.run_in_executor(None, part.stop)
+        sys.setswitchinterval(self._switch)
         return finished
 
     def _accepted(self, request: Request) -> None:
