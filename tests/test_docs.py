@@ -123,7 +123,7 @@ def test_the_message_shown_is_the_message(at_home: Path, run: Callable[..., Resu
 
 
 @pytest.mark.parametrize(
-    "name", ["gates", "engine", "explanation/calibration", "explanation/pretraining", "how-to/ray"]
+    "name", ["gates", "engine", "explanation/calibration", "explanation/pretraining", "how-to/ray", "how-to/serve"]
 )
 def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
