@@ -65,6 +65,7 @@ def test_ctrl_c(run: Run, models: dict[str, Path], rows: Path, format: str, monk
     options = ["--out", out] if out else []
     with monkeypatch.context() as patch:
         patch.setattr(HostRunner, "submit", stopping)
+        patch.setattr("offramp.cli.predict.ROWS_AT_A_TIME", 64)  # or how far it was read ahead would decide
         stopped = run("predict", models["single"], rows, *options, "--policy", POLICY, "--batch-size", 2)
     assert stopped.status == 130
     where = f"{out} holds their answers" if out else "their answers were written"

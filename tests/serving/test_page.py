@@ -54,6 +54,7 @@ def leaves_after(layer: int, of: int = 12) -> list[str]:
 
 def test_type_and_see_where_it_leaves(serve: Serve, open_page: Open) -> None:
     page = open_page(serve(StubService()), **STILL)
+    page.wait_for_selector("#exits li")
     assert states(page) == ["waiting"] * 12
     asked(page, "a fine film")
     assert states(page) == leaves_after(3)
@@ -131,6 +132,7 @@ def test_slider(serve: Serve, open_page: Open) -> None:
 def test_a_text_is_asked_at_the_place_of_the_slider(serve: Serve, open_page: Open) -> None:
     service = StubService()
     page = open_page(serve(service), **STILL)
+    page.wait_for_selector("#exits li")
     page.get_by_role("slider").fill("0")
     asked(page, "a fine film")
     assert [(text, point.name) for text, point in service.asked] == [("a fine film", "max_loss=0.1")]
