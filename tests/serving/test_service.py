@@ -234,9 +234,12 @@ def test_who_leaves_frees_their_rows(folder: Path) -> None:
     asyncio.run(ask())
 
 
-def test_draining_finishes_what_was_accepted(folder: Path) -> None:
+@pytest.mark.parametrize("before", [0, 3], ids=["at once", "after a quiet time"])
+def test_draining_finishes_what_was_accepted(folder: Path, before: int) -> None:
     async def ask() -> None:
         async with serving(folder) as service:
+            for _ in range(before):
+                await service.answer(["good"])
             held = Held(service)
             waiting = [asyncio.create_task(service.answer(["good"])) for _ in range(10)]
             await held.until_it_begins()

@@ -70,6 +70,7 @@ class Flow:
             return request
         if not self.pending:
             self._last_finished = now
+            self._empty.clear()
         self.pending += len(texts)
         self._requests.add(request)
         timer = None if deadline_s is None else loop.call_later(deadline_s, self._refuse, request, too_late())
