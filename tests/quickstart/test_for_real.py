@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from offramp.shipped import shipped_names
-
 NOWHERE = "http://127.0.0.1:9"
 """Nobody listens there."""
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("offramp-mini" not in shipped_names(), reason="this copy of offramp comes without models")
 def test_quickstart(tmp_path: Path) -> None:
     cut_off = {"HTTP_PROXY": NOWHERE, "HTTPS_PROXY": NOWHERE, "HF_HOME": str(tmp_path / "hub")}
     command = [sys.executable, "-m", "offramp", "quickstart"]

@@ -4,99 +4,32 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from offramp.engine import Engine, RowAnswer
-from offramp.engine.depth_pools import PATIENCE, DepthPools
-from offramp.engine.runner import Finished
-from offramp.engine.waves import Layers, Route, has_one_layer
-from offramp.policies import Fixed, Scripted
+from offramp.engine import Engine
+from offramp.engine.waves import Route, has_one_layer
+from offramp.policies import Fixed
 from offramp.serving.batching import Batcher, PoolBatcher, Report, RowBatcher
 from offramp.serving.graph_batching import GraphBatcher
 from offramp.serving.jobs import Job, Request
+from tests.engine.rows_in_company import (
+    BACKENDS,
+    FAMILIES,
+    POLICIES,
+    Watched,
+    check,
+    expected,
+    layers_of,
+    route_of,
+)
 from tests.engine.test_rows import ROWS
 from tests.exiting_models import MODELS
 from tests.policies.matrix import MATRIX, SAMPLES
-
-FAMILIES = ("bert", "albert")
-BACKENDS = ("torch", "onnx")
-POLICIES = [n for n, row in MATRIX.items() if row.task == "classification" and not isinstance(row.policy, Scripted)]
-
-
-@cache
-def engine_of(family: str, backend: str) -> Engine:
-    return Engine(MODELS[family, "classification"], "fixed(5)", "cpu", "fp32", backend, threads=2)
-
-
-@cache
-def expected(family: str, backend: str, policy: str) -> list[RowAnswer]:
-    engine = Engine(MODELS[family, "classification"], MATRIX[policy].policy, "cpu", "fp32", backend, threads=1)
-    return [next(iter(engine.answer_rows([row]))) for row in ROWS]
-
-
-@cache
-def route_of(family: str, policy: str) -> Route:
-    return Route(MODELS[family, "classification"], MATRIX[policy].policy)
-
-
-def layers_of(family: str, backend: str = "torch") -> Any:
-    return engine_of(family, backend).runner.layers  # type: ignore[attr-defined]
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def pools_of(family: str, most_tokens: int = 4096, **settings: Any) -> DepthPools:
-    return DepthPools(layers_of(family), has_one_layer(MODELS[family, "classification"]), most_tokens, **settings)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=20, deadline=None)
-@given(data=st.data())
-def test_pools_answer_as_the_engine_does(family: str, data: st.DataObject) -> None:
-    """Whatever comes between which steps, under whichever policies, in batches of any size, after any pauses."""
-    clock = Clock()
-    pools = pools_of(family, data.draw(st.sampled_from([1, 20, 60, 4096])), clock=clock)
-    asked: dict[int, tuple[str, int]] = {}
-    found: dict[int, tuple[int, Any]] = {}
-
-    def take(finished: Sequence[Finished]) -> None:
-        for part in finished:
-            for ticket, exit, logits in zip(part.tickets.tolist(), part.exits.tolist(), part.logits, strict=True):
-                assert ticket not in found
-                found[ticket] = exit, logits
-
-    for _ in range(data.draw(st.integers(1, 12))):
-        for _ in range(data.draw(st.integers(0, 6))):
-            policy, number = data.draw(st.sampled_from(POLICIES)), data.draw(st.integers(0, SAMPLES - 1))
-            asked[len(asked)] = policy, number
-            pools.add(len(asked) - 1, ROWS[number], route_of(family, policy))
-        clock.now += data.draw(st.sampled_from([0.0, 2 * PATIENCE]))
-        for _ in range(data.draw(st.integers(0, 4))):
-            if pools:
-                take(pools.step())
-    while pools:
-        take(pools.step())
-    check(family, "torch", asked, found)
-
-
-def check(family: str, backend: str, asked: dict[int, tuple[str, int]], found: dict[int, tuple[int, Any]]) -> None:
-    assert found.keys() == asked.keys()
-    for ticket, (policy, number) in asked.items():
-        right = expected(family, backend, policy)[number]
-        assert found[ticket][0] == right.exit, (policy, number)
-        np.testing.assert_allclose(found[ticket][1], right.logits, rtol=1e-4, atol=1e-4)
 
 
 class Collected:
@@ -215,97 +148,6 @@ def test_a_runner_that_fails_loses_nobody(monkeypatch: pytest.MonkeyPatch) -> No
         {ticket: ("entropy", ticket) for ticket in range(SAMPLES)},
         {job.ticket: (job.exit, job.logits) for job in collected.jobs},  # type: ignore[misc]
     )
-
-
-class Watched(Layers):
-    """Layers that tell which rows they run."""
-
-    def __init__(self, layers: Layers, before: Callable[[int, Sequence[Any]], None]) -> None:
-        self.layers = layers
-        self.before = before
-
-    def embed(self, rows: Any) -> list[Any]:
-        return self.layers.embed(rows)
-
-    def layer(self, index: int, hidden: Sequence[Any], then: Sequence[int]) -> list[Any]:
-        self.before(index, hidden)
-        return self.layers.layer(index, hidden, then)
-
-    def exit(self, exit: int, hidden: Sequence[Any]) -> Any:
-        return self.layers.exit(exit, hidden)
-
-    def lane(self) -> Watched:
-        return Watched(self.layers.lane(), self.before)  # type: ignore[attr-defined]
-
-    @property
-    def threads(self) -> int:
-        return int(self.layers.threads)  # type: ignore[attr-defined]
-
-
-def test_rows_at_the_same_depth_run_together_whenever_they_came() -> None:
-    seen: list[tuple[int, int]] = []
-    layers = Watched(layers_of("bert"), lambda index, hidden: seen.append((index, len(hidden))))
-    pools = DepthPools(layers, False, 4096, clock=Clock())
-    full = Route(MODELS["bert", "classification"], Fixed(5))
-    for ticket in range(2):
-        pools.add(ticket, ROWS[ticket], full)
-    pools.step()
-    for ticket in range(2, 7):
-        pools.add(ticket, ROWS[ticket], full)
-    while pools:
-        pools.step()
-    # Two wait after the first layer; five come, are more, and go first; then all seven go on together.
-    assert seen == [(0, 2), (0, 5), (1, 7), (2, 7), (3, 7), (4, 7)]
-
-
-def test_rows_of_different_policies_share_a_layer() -> None:
-    seen: list[int] = []
-    layers = Watched(layers_of("bert"), lambda index, hidden: seen.append(len(hidden)))
-    pools = DepthPools(layers, False, 4096, clock=Clock())
-    for ticket, name in enumerate(POLICIES[:6]):
-        pools.add(ticket, ROWS[0], route_of("bert", name))
-    pools.step()
-    assert seen == [6]
-
-
-def test_who_was_passed_over_for_too_long_goes_next() -> None:
-    clock, seen = Clock(), []
-    layers = Watched(layers_of("bert"), lambda index, hidden: seen.append((index, len(hidden))))
-    pools = DepthPools(layers, False, 4096, clock=clock)
-    full = Route(MODELS["bert", "classification"], Fixed(5))
-    pools.add(0, ROWS[0], full)
-    pools.step()
-    for ticket in range(1, 4):
-        pools.add(ticket, ROWS[0], full)
-    clock.now += 2 * PATIENCE
-    pools.add(4, ROWS[0], full)
-    pools.step()
-    assert seen[-1] == (1, 1), "the row that has waited longest is one layer ahead of the four that are more"
-
-
-def test_all_depths_are_one_batch_where_all_layers_are_the_same() -> None:
-    seen: list[int] = []
-    layers = Watched(layers_of("albert"), lambda index, hidden: seen.append(len(hidden)))
-    pools = DepthPools(layers, True, 4096, clock=Clock())
-    full = Route(MODELS["albert", "classification"], Fixed(5))
-    for ticket in range(4):
-        pools.add(ticket, ROWS[ticket], full)
-        pools.step()
-    assert seen == [1, 2, 3, 4]
-
-
-def test_a_batch_holds_no_more_tokens_than_allowed() -> None:
-    for family in FAMILIES:
-        most = 2 * max(map(len, ROWS))
-        tokens: list[int] = []
-        layers = Watched(layers_of(family), lambda _, hidden, to=tokens: to.append(sum(map(len, hidden))))
-        pools = DepthPools(layers, family == "albert", most)
-        for ticket in range(40):
-            pools.add(ticket, ROWS[ticket % SAMPLES], route_of(family, POLICIES[ticket % 3]))
-        while pools:
-            pools.step()
-        assert max(tokens) <= most
-        assert max(tokens) > most / 2
 
 
 def test_who_leaves_frees_a_place_and_the_gone_are_not_computed(kind: tuple[str, str]) -> None:

@@ -64,7 +64,8 @@ class PretrainingModel(nn.Module):
 
     def kinds(self) -> list[str]:
         """The kinds of losses there are; of the others the column holds 0."""
-        return [LOSSES[0], *LOSSES[1:2] * bool(len(self.heads.order)), *LOSSES[2:] * bool(len(self.imitation))]
+        asked = {"words": True, "order": len(self.heads.order) > 0, "teacher": len(self.imitation) > 0}
+        return [kind for kind in LOSSES if asked[kind]]
 
     def states(self, rows: Rows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         """(exit, what it sees) for each of these exits; no layer above the last is computed."""
