@@ -24,6 +24,7 @@ import offramp
 import offramp.shipped
 from offramp.tasks.labels import MEANINGS
 from offramp.training.plan import write_json
+from offramp.whole_folder import let_weights_be_read
 
 AS_IT_IS = ("config.json", "tokenizer.json", "tokenizer_config.json", "README.md")
 RECORD = "training.json"
@@ -40,6 +41,7 @@ def put(folder: Path, box: Path) -> None:
         record = without_paths(json.loads((folder / RECORD).read_text(encoding="utf-8")))
         write_json(box / RECORD, record)
         name_labels(box / "config.json", record["task"]["name"])
+    let_weights_be_read(box)
 
 
 def name_labels(config: Path, task: str) -> None:

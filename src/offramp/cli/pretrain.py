@@ -12,7 +12,6 @@ from rich.console import Console
 from offramp.cli.app import app
 from offramp.cli.resuming import refuse_new_settings
 from offramp.errors import OfframpError
-from offramp.interop.checkpoint import read_json
 
 EXAMPLES = """
 Examples:
@@ -87,6 +86,10 @@ def pretrain(
         str | None, _learning("An encoder (folder or hub name) whose states every exit learns to give, too.")
     ] = None,
     teacher_weight: Annotated[float, _learning("Of that loss, beside the one of the words.")] = 4.0,
+    pairs: Annotated[
+        Path | None, _learning("A table of two texts and how alike they are, which some steps learn from.")
+    ] = None,
+    pairs_share: Annotated[float, _learning("How many of the steps these are.")] = 0.5,
     equilibrium: Annotated[
         bool,
         _learning("A layer gets the mean, not the sum, of the exits' gradients.", "--equilibrium/--no-equilibrium"),
@@ -140,6 +143,8 @@ def pretrain(
             "order": order,
             "teacher": teacher,
             "teacher_weight": teacher_weight,
+            "pairs": None if pairs is None else str(pairs),
+            "pairs_share": pairs_share,
             "equilibrium": equilibrium,
             "groups": groups,
             "optimiser": optimiser or ("adamw" if start else "muon"),
@@ -192,6 +197,8 @@ def _shape(
 ) -> dict[str, Any]:
     """The configuration of a new backbone, from a file or from the few numbers that matter."""
     if config is not None:
+        from offramp.interop.checkpoint import read_json
+
         shape = read_json(config)
         if family is not None and shape.get("model_type", family) != family:
             raise OfframpError(f"{config} is of type {shape['model_type']}, and --family says {family}")

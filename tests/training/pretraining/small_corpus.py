@@ -31,6 +31,18 @@ def small_text(path: Path, documents: int = 50) -> Path:
     return write_text(path, texts)
 
 
+def small_pairs(path: Path, count: int = 64) -> Path:
+    """Pairs that share more words, or fewer: the share is the answer."""
+    draw = random.Random(0)
+    rows = ["text1,text2,score"]
+    for number in range(count):
+        own, other = draw.sample("abcdefgh", 2)
+        alike = number % 5
+        rows.append(f"{own} {own} {own} {own},{' '.join([own] * alike + [other] * (4 - alike))},{alike}.5")
+    path.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return path
+
+
 def small_corpus(folder: Path, **options: Any) -> Corpus:
     return prepare_corpus(
         [small_text(folder / "text.txt")], folder / "corpus", **{"size": 120, "held_out": 0.05, **options}

@@ -24,7 +24,7 @@ from offramp.training.pretraining import Corpus, Watching, pretrain
 from offramp.training.pretraining.folder import PretrainingFolder
 from offramp.training.pretraining.rows import Layout, RowSource
 from tests.command_line import Result, run  # noqa: F401
-from tests.training.pretraining.small_corpus import SHAPE, plan, small_corpus, small_text
+from tests.training.pretraining.small_corpus import SHAPE, plan, small_corpus, small_pairs, small_text
 
 Run = Callable[..., Result]
 OFTEN = Watching(log_every=2, score_every=6, save_every=4)
@@ -66,6 +66,7 @@ def test_what_is_written_is_what_was_trained(family: str, order: bool, corpus: C
         shape |= {"type_vocab_size": 2, "pad_token_id": 0, "max_position_embeddings": 66}
     out = tmp_path / family
     pretrain(plan(shape=shape, order=order), corpus, out, watching=OFTEN, quiet=True)
+    assert (out / "model.safetensors").stat().st_mode == (out / "config.json").stat().st_mode
     record = json.loads((out / "pretraining.json").read_text())
     assert last_exit_loss(out, corpus) == pytest.approx(record["held_out"]["words"][-1], abs=1e-4)
     assert len(record["held_out"]["words"]) == 4
@@ -91,11 +92,16 @@ def test_the_loss_of_every_exit_falls(corpus: Corpus, tmp_path: Path) -> None:
     assert all(loss < 0.7 * training[0][exit] for exit, loss in enumerate(held_out))
 
 
-@pytest.mark.parametrize("settings", [{}, {"dropout": 0.1, "order": False}, {"long_length": 64, "optimiser": "adamw"}])
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"dropout": 0.1, "order": False}, {"long_length": 64, "optimiser": "adamw"}, {"pairs": "yes", "groups": 2}],
+)
 def test_a_run_that_was_stopped_ends_with_the_same_weights(
     settings: dict[str, Any], corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped after the second checkpoint, at step 8, and two steps more; all of them are taken again."""
+    if "pairs" in settings:
+        settings = {**settings, "pairs": str(small_pairs(tmp_path / "pairs.csv"))}
     chosen = plan(**settings)
     pretrain(chosen, corpus, tmp_path / "whole", watching=OFTEN, quiet=True)
     append = PretrainingFolder.append

@@ -14,6 +14,7 @@ from offramp.errors import Interrupted, OfframpError
 from offramp.training.pretraining import Corpus, Watching, prepare_corpus, pretrain
 from offramp.training.pretraining.folder import PretrainingFolder
 from offramp.training.pretraining.heads import word_embeddings
+from offramp.training.pretraining.model import LOSSES
 from offramp.training.pretraining.rows import Layout, Rows, RowSource
 from offramp.training.pretraining.start import starting_model
 from offramp.training.pretraining.teacher import Teacher, read_teacher
@@ -141,7 +142,7 @@ class TestCutVocabularies:
         model = starting_model(plan(teacher=known), cut.tokenizer)
         assert model.teacher is not None
         assert model.teacher.ids.tolist() == sorted(set(model.teacher.ids.tolist()))
-        assert model(first_rows(cut), range(4)).shape == (4, 3)
+        assert model(first_rows(cut), range(4)).shape == (4, len(LOSSES))
         with pytest.raises(OfframpError, match=r"was made from .* name another --corpus"):
             prepare_corpus([text], tmp_path / "corpus", known, size=90, held_out=0.05)
 

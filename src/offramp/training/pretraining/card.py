@@ -7,6 +7,8 @@ from typing import Any
 
 import yaml
 
+from offramp.training.card import an
+
 
 def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
     """A README.md: what it is, how to use it, what it was trained on, and how good every exit is."""
@@ -28,7 +30,7 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         f"---\n{yaml.safe_dump(head, sort_keys=False)}---\n",
         f"# {name}",
         "",
-        f"A {record['family']} encoder of {record['layers']} layers, {record['hidden_size']} wide, "
+        f"{an(record['family'])} encoder of {record['layers']} layers, {record['hidden_size']} wide, "
         f"{record['parameters'] / 1e6:.1f} M weights, pre-trained with an exit after every layer by offramp: "
         "each layer has learnt to be the last one.",
         "",

@@ -20,6 +20,7 @@ from offramp.training.pretraining.model import PretrainingModel
 from offramp.training.pretraining.plan import PretrainingPlan
 from offramp.training.pretraining.start import DROPOUTS, hugging_face_tensors
 from offramp.training.work_folder import WorkFolder
+from offramp.whole_folder import let_weights_be_read
 
 RECORD = "pretraining.json"
 LOG = "pretraining.jsonl"
@@ -131,3 +132,4 @@ def write_model(model: PretrainingModel, family: str, folder: Path) -> None:
         settings["classifier_dropout_prob"] = 0.1
     REGISTRY[family].config_class(**settings).save_pretrained(folder)
     save_file(hugging_face_tensors(model, family), folder / "model.safetensors", metadata={"format": "pt"})
+    let_weights_be_read(folder)

@@ -44,6 +44,21 @@ class OrderHead(nn.Module):
         return F.cross_entropy(logits.float(), order, ignore_index=IGNORED, reduction="sum") / asked
 
 
+class AlikeHead(nn.Module):
+    """How alike two texts are, from the mean of their tokens, as a classifier would be put on it."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.pooler = nn.Linear(hidden, hidden)
+        self.score = nn.Linear(hidden, 1)
+
+    def forward(self, hidden: Tensor, mask: Tensor, alike: Tensor) -> Tensor:
+        """States (B, T, H) of padded pairs to the mean squared error: 1 for an exit that knows nothing."""
+        kept = mask.to(hidden.dtype)[..., None]
+        mean = (hidden * kept).sum(1) / kept.sum(1)
+        return F.mse_loss(self.score(torch.tanh(self.pooler(mean)))[:, 0].float(), alike.float())
+
+
 class PretrainingHeads(nn.Module):
     """A masked-LM head, and where it is wanted an order head, after every layer."""
 

@@ -9,16 +9,18 @@ from torch import Tensor, nn
 
 from offramp.backbones import Backbone
 from offramp.recipes.elasticbert import equilibrium
-from offramp.training.pretraining.heads import PretrainingHeads, word_embeddings
-from offramp.training.pretraining.rows import IGNORED, Rows
+from offramp.training.pretraining.heads import AlikeHead, PretrainingHeads, word_embeddings
+from offramp.training.pretraining.pairs import PairRows
+from offramp.training.pretraining.rows import IGNORED, Rows, StepRows
 from offramp.training.pretraining.teacher import ImitationHead, Teacher
 
-LOSSES = ("words", "order", "teacher")
-"""What an exit is asked: the words that were masked, the order of two halves, what the teacher's states are."""
+LOSSES = ("words", "order", "teacher", "alike")
+"""What an exit is asked: the words that were masked, the order of two halves, what the teacher's states are, and how
+alike two texts are."""
 
 
 class PretrainingModel(nn.Module):
-    """Runs packed rows through the layers; each exit of a group is asked for the masked words and the order."""
+    """Runs packed rows through the layers; each exit of a group is asked for masked words, and what else there is."""
 
     def __init__(
         self,
@@ -27,6 +29,7 @@ class PretrainingModel(nn.Module):
         balanced: bool = True,
         teacher: Teacher | None = None,
         teacher_weight: float = 0.0,
+        pairs: bool = False,
     ) -> None:
         super().__init__()
         self.backbone = backbone
@@ -35,16 +38,20 @@ class PretrainingModel(nn.Module):
         taught = backbone.depth if teacher is not None else 0
         width = teacher.width if teacher is not None else 0
         self.imitation = nn.ModuleList(ImitationHead(backbone.hidden_size, width) for _ in range(taught))
-        self.weights = (1.0, 1.0, teacher_weight)
+        self.alike = nn.ModuleList(AlikeHead(backbone.hidden_size) for _ in range(backbone.depth if pairs else 0))
+        self.weights = (1.0, 1.0, teacher_weight, 1.0)
         """Of each kind of loss, in the order of `LOSSES`."""
         self.balanced = balanced
         """Gradient equilibrium: a layer gets the mean of the gradients of the exits above, not their sum."""
 
-    def forward(self, rows: Rows, exits: Sequence[int], asked: Tensor | None = None) -> Tensor:
-        """The losses of these exits (0-based, ascending), one column for each of `LOSSES`: (E, 3).
+    def forward(self, rows: StepRows, exits: Sequence[int], asked: Tensor | None = None) -> Tensor:
+        """The losses of these exits (0-based, ascending), one column for each of `LOSSES`: (E, 4).
 
         `asked` is the number of rows asked for their order, where they are a part of a larger batch.
         """
+        if isinstance(rows, PairRows):
+            return self._pair_losses(rows, exits)
+        assert isinstance(rows, Rows)
         asked = rows_asked(rows) if asked is None else asked
         taught = self.teacher(rows) if self.teacher is not None else None
         losses = []
@@ -55,7 +62,14 @@ class PretrainingModel(nn.Module):
             )
             order = self.heads.order[exit](hidden[:, 0], rows.order, asked) if rows.order is not None else loss * 0
             missed = self.imitation[exit](hidden, taught) if taught is not None else loss * 0
-            losses.append(torch.stack([loss, order, missed]))
+            losses.append(torch.stack([loss, order, missed, loss * 0]))
+        return torch.stack(losses)
+
+    def _pair_losses(self, rows: PairRows, exits: Sequence[int]) -> Tensor:
+        losses = []
+        for exit, hidden in self.states(rows, exits):
+            loss = self.alike[exit](hidden, rows.mask, rows.alike)
+            losses.append(torch.stack([loss * 0, loss * 0, loss * 0, loss]))
         return torch.stack(losses)
 
     @property
@@ -64,14 +78,21 @@ class PretrainingModel(nn.Module):
 
     def kinds(self) -> list[str]:
         """The kinds of losses there are; of the others the column holds 0."""
-        asked = {"words": True, "order": len(self.heads.order) > 0, "teacher": len(self.imitation) > 0}
-        return [kind for kind in LOSSES if asked[kind]]
+        return [*self.kinds_of(Rows), *(self.kinds_of(PairRows) if len(self.alike) else [])]
 
-    def states(self, rows: Rows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
+    def kinds_of(self, rows: type[StepRows]) -> list[str]:
+        """Those that a step with such rows has."""
+        if issubclass(rows, PairRows):
+            return ["alike"]
+        asked = {"words": True, "order": len(self.heads.order) > 0, "teacher": len(self.imitation) > 0}
+        return [kind for kind in LOSSES if asked.get(kind)]
+
+    def states(self, rows: Rows | PairRows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
         """(exit, what it sees) for each of these exits; no layer above the last is computed."""
         hidden = self.backbone.embed(rows.ids, rows.types)
+        mask = self.backbone.mask(rows.mask, hidden) if isinstance(rows, PairRows) else None  # others are full
         for layer in range(exits[-1] + 1):
-            hidden = self.backbone.layer(layer, hidden, None)  # rows are full: nothing is padded
+            hidden = self.backbone.layer(layer, hidden, mask)
             to_exit = hidden
             if self.balanced and self.training:
                 above = sum(exit > layer for exit in exits)
@@ -95,6 +116,6 @@ class PretrainingModel(nn.Module):
             self.teacher.compile_parts()
 
 
-def rows_asked(rows: Rows) -> Tensor | None:
+def rows_asked(rows: StepRows) -> Tensor | None:
     """How many rows are asked for their order; at least 1, to divide by."""
-    return None if rows.order is None else (rows.order != IGNORED).sum().clamp(min=1)
+    return None if not isinstance(rows, Rows) or rows.order is None else (rows.order != IGNORED).sum().clamp(min=1)

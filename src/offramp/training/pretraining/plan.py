@@ -43,6 +43,10 @@ class PretrainingPlan:
     """Folder or name of an encoder whose last states every exit learns to give; a new backbone takes its words."""
     teacher_weight: float = 4.0
     """Of that loss, beside the one of the masked words."""
+    pairs: str | None = None
+    """A table of pairs of texts and how alike they are, which some steps learn from."""
+    pairs_share: float = 0.5
+    """How many of the steps these are, spread evenly."""
     equilibrium: bool = True
     """Each layer gets the mean of the gradients of the exits above it, not their sum."""
     groups: int = 2
@@ -62,7 +66,7 @@ class PretrainingPlan:
     def __post_init__(self) -> None:
         if (self.shape is None) == (self.start is None):
             raise OfframpError("give a shape to build a new backbone from, or an encoder to go on from (one of them)")
-        for name in ("start", "teacher"):
+        for name in ("start", "teacher", "pairs"):
             value = getattr(self, name)
             if value is not None and Path(value).exists():
                 object.__setattr__(self, name, str(Path(value).absolute()))
@@ -71,7 +75,7 @@ class PretrainingPlan:
         for name in ("steps", "batch_size", "groups", "accumulate"):
             if getattr(self, name) < 1:
                 raise OfframpError(f"{name.replace('_', ' ')} must be 1 or more, not {getattr(self, name)}")
-        for name in ("warmup", "mask_rate", "dropout", "long_share"):
+        for name in ("warmup", "mask_rate", "dropout", "long_share", "pairs_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise OfframpError(f"{name.replace('_', ' ')} must be 0 or more and less than 1")
         if self.long_length is not None and self.long_length <= self.length:
@@ -95,4 +99,5 @@ class PretrainingPlan:
         return self.learning_rate * (self.steps - step) / max(1, self.steps - rising)
 
     def to_json(self) -> dict[str, Any]:
+        """As it is stored beside the run."""
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -12,6 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from offramp.errors import OfframpError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 IGNORED = -100
 """A row of which nobody can say in which order its halves belong."""
@@ -30,27 +34,36 @@ class Words:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """What one step learns from."""
+class StepRows:
+    """What one step learns from: tensors with one entry for each row, or None for what is not asked."""
 
-    ids: Tensor  # (B, T), masked
+    ids: Tensor  # (B, T)
+
+    def part(self, index: int, parts: int) -> Self:
+        """Every `parts`-th row: what one process, or one micro-batch, takes."""
+        return self._each(lambda values: values[index::parts])
+
+    def to(self, device: torch.device) -> Self:
+        """On its way to the device while the last step still runs there."""
+        far = device.type == "cuda" and not any(values.is_cuda for values in self.tensors().values())
+        pinned = self._each(Tensor.pin_memory) if far else self
+        return pinned._each(lambda values: values.to(device, non_blocking=True))
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {name: values for name, values in vars(self).items() if values is not None}
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return dataclasses.replace(self, **{name: change(values) for name, values in self.tensors().items()})
+
+
+@dataclass(frozen=True)
+class Rows(StepRows):
+    """Packed text with masked words."""
+
     types: Tensor | None  # (B, T), 1 in the second half of a row; None where rows are whole
     positions: Tensor  # (B, K), the masked places
     targets: Tensor  # (B, K), what stood there
     order: Tensor | None  # (B,), 1 where the halves are swapped, 0 where not, IGNORED where nobody can say
-
-    def part(self, index: int, parts: int) -> Rows:
-        """Every `parts`-th row: what one process, or one micro-batch, takes."""
-        return self._each(lambda values: values[index::parts])
-
-    def to(self, device: torch.device) -> Rows:
-        """On its way to the device while the last step still runs there."""
-        pinned = self._each(Tensor.pin_memory) if device.type == "cuda" and not self.ids.is_cuda else self
-        return pinned._each(lambda values: values.to(device, non_blocking=True))
-
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Rows:
-        optional = [None if values is None else change(values) for values in (self.types, self.order)]
-        return Rows(change(self.ids), optional[0], change(self.positions), change(self.targets), optional[1])
 
 
 class Layout(NamedTuple):

@@ -20,6 +20,7 @@ from offramp.training.pretraining.course import Course
 from offramp.training.pretraining.folder import PretrainingFolder
 from offramp.training.pretraining.groups import exit_groups, group_at
 from offramp.training.pretraining.model import PretrainingModel
+from offramp.training.pretraining.pairs import Pairs, read_pairs
 from offramp.training.pretraining.plan import PretrainingPlan
 from offramp.training.pretraining.scoring import held_out_losses
 from offramp.training.pretraining.start import starting_model
@@ -66,13 +67,15 @@ def pretrain(
     >>> pretrain(PretrainingPlan(shape=shape), corpus, "runs/mine")
     """
     folder, process = PretrainingFolder(Path(out)), process_state()
+    pairs = read_pairs(plan.pairs, corpus.tokenizer) if plan.pairs else None
     settings = {**plan.to_json(), "corpus": corpus.digest}
+    settings |= {"pairs_digest": pairs.digest} if pairs else {}
     folder.check(settings, resume, overwrite)
     console = Console(stderr=True, quiet=quiet or not process.is_main_process, soft_wrap=True, highlight=False)
     model = starting_model(plan, corpus.tokenizer).to(process.device)
     if model.teacher is not None:
         model.teacher.to(process.device)
-    run = _Run(plan, corpus, folder, watching or Watching(), console, model)
+    run = _Run(plan, corpus, folder, watching or Watching(), console, model, pairs)
     if not resume:
         process.wait_for_everyone()
         if process.is_main_process:
@@ -90,6 +93,7 @@ class _Run:
         watching: Watching,
         console: Console,
         model: PretrainingModel,
+        pairs: Pairs | None,
     ) -> None:
         self.plan, self.corpus, self.folder = plan, corpus, folder
         self.watching, self.console, self.model = watching, console, model
@@ -97,7 +101,7 @@ class _Run:
         parts = self.process.num_processes * plan.accumulate
         if plan.batch_size % parts:
             raise OfframpError(f"{plan.batch_size} rows a step cannot be dealt out evenly to {parts} parts")
-        self.course = Course(corpus.store.train, corpus.words, plan, parts)
+        self.course = Course(corpus.store.train, corpus.words, plan, parts, pairs)
         self.groups = exit_groups(model.backbone.depth, plan.groups)
         self.stepper = Stepper(model, plan, choose_precision(plan.precision) == "bf16")
         compiled = watching.compile if watching.compile is not None else self.process.device.type == "cuda"
@@ -111,10 +115,11 @@ class _Run:
         self.model.train()
         with StopSignal() as stop, self.course.read_ahead(first, self.plan.steps) as rows_of_steps:
             for step, rows in enumerate(rows_of_steps, start=first):
-                exits = group_at(step, self.groups)
+                exits = group_at(self.course.turn(step), self.groups)
                 if self.plan.dropout:
                     torch.manual_seed(hash((self.plan.seed, step, self.process.process_index)))
-                tally.add(exits, self.stepper.step(rows, exits, self.plan.rate_at(step)))
+                losses = self.stepper.step(rows, exits, self.plan.rate_at(step))
+                tally.add(exits, losses, self.model.kinds_of(type(rows)))
                 done = step + 1
                 last = done == self.plan.steps
                 if done % self.watching.log_every == 0 or last:
@@ -146,7 +151,7 @@ class _Run:
 
     def _log(self, step: int, tally: Tally, seconds: float) -> None:
         losses = tally.means()
-        if any(loss is not None and not math.isfinite(loss) for loss in losses["words"]):
+        if any(loss is not None and not math.isfinite(loss) for kind in losses.values() for loss in kind):
             raise OfframpError(f"step {step}: the loss is not a number any more: lower the learning rate")
         if self.process.is_main_process:
             entry = {"step": step, "tokens": self.course.tokens_before(step), "seconds": round(seconds, 2)}

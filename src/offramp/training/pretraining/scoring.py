@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from offramp.training.phase_run import process_state
 from offramp.training.pretraining.model import LOSSES, PretrainingModel, rows_asked
-from offramp.training.pretraining.rows import Layout, RowSource, Words
+from offramp.training.pretraining.rows import Layout, Rows, RowSource, Words
 
 MOST_ROWS = 4096
 """So many held-out rows are scored at most."""
@@ -42,4 +42,4 @@ def held_out_losses(
             sums += losses * share
     model.train(was_training)
     columns = dict(zip(LOSSES, sums.T.tolist(), strict=True))
-    return {"rows": count} | {kind: [round(loss, 5) for loss in columns[kind]] for kind in model.kinds()}
+    return {"rows": count} | {kind: [round(loss, 5) for loss in columns[kind]] for kind in model.kinds_of(Rows)}

@@ -14,7 +14,7 @@ from offramp.training.pretraining.heads import word_embeddings
 from offramp.training.pretraining.model import LOSSES, PretrainingModel, rows_asked
 from offramp.training.pretraining.muon import Muon
 from offramp.training.pretraining.plan import PretrainingPlan
-from offramp.training.pretraining.rows import Rows
+from offramp.training.pretraining.rows import StepRows
 
 
 class Stepper:
@@ -67,14 +67,14 @@ class Stepper:
         """Micro-batches a step, over all processes."""
         return int(self.process.num_processes) * self.plan.accumulate
 
-    def _compute(self, rows: Rows, exits: Sequence[int], asked: Tensor | None) -> Tensor:
+    def _compute(self, rows: StepRows, exits: Sequence[int], asked: Tensor | None) -> Tensor:
         """One micro-batch forward and backward: its share of the losses; the gradients are added to what is there."""
         losses: Tensor = self.model(rows.to(self.process.device), exits, asked) / self.parts
         (losses * self.loss_weights).sum().backward()
         return losses.detach()
 
-    def step(self, rows: Rows, exits: Sequence[int], rate: float) -> Tensor:
-        """Learn from the rows of one step; the losses of these exits, (E, 3)."""
+    def step(self, rows: StepRows, exits: Sequence[int], rate: float) -> Tensor:
+        """Learn from the rows of one step; the losses of these exits, one column for each of `LOSSES`."""
         first = self.process.process_index * self.plan.accumulate
         asked = rows_asked(rows)
         asked = None if asked is None else (asked / self.parts).to(self.process.device)
