@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +21,14 @@ from benchmarks.study.sharing import shared_gpu
 from benchmarks.study.workers import Outcome, Run, run_all
 
 
-def make_run(data: Path, backbones: Path, on_gpu: bool) -> Run:
+def make_run(data: Path, backbones: Path, on_gpu: bool, rate: float = 1.0) -> Run:
     """What runs a cell, made once in each process."""
     import torch
 
     from benchmarks.study.training import Workplace, run_cell
 
     torch.set_num_threads(1)
-    place = Workplace(data, backbones)
+    place = Workplace(data, backbones, rate=rate)
 
     def run(cell: Cell) -> dict[str, Any]:
         try:
@@ -37,6 +38,11 @@ def make_run(data: Path, backbones: Path, on_gpu: bool) -> Run:
                 torch.cuda.empty_cache()  # the memory of this cell's graphs is for the others
 
     return run
+
+
+def probed(cells: list[Cell], seed: int | None) -> list[Cell]:
+    """The same cells with another seed, once each; None: as they are."""
+    return cells if seed is None else list(dict.fromkeys(replace(cell, seed=seed) for cell in cells))
 
 
 def work(cell: Cell) -> float:
@@ -73,10 +79,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", nargs="+", default=[], metavar="KEY=VALUE", help="task, method, backbone, seed")
     parser.add_argument("--seconds", type=float, help="begin nothing that would not be done by then")
+    parser.add_argument(
+        "--rate", type=float, default=1.0, help="share of each learning rate to try, into another --out"
+    )
+    parser.add_argument("--probe", type=int, metavar="SEED", help="run this seed instead of those that are reported")
     parser.add_argument("--list", action="store_true", help="say what is missing, and run nothing")
     asked = parser.parse_args(arguments)
     try:
-        cells = only(grid(), asked.only)
+        cells = probed(only(grid(), asked.only), asked.probe)
     except ValueError as error:
         parser.error(str(error))
     to_do = store.missing(asked.out, cells)
@@ -88,7 +98,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{len(to_do)} of {len(cells)} cells to run, {asked.jobs} at a time ({how})", flush=True)
             spent = time.monotonic() - progress.started
             left = None if asked.seconds is None else max(0.0, asked.seconds - spent)
-            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True)
+            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True, asked.rate)
             run_all(to_do, run, asked.jobs, work, progress, left)
     failed, missing = store.failed(asked.out, cells), store.missing(asked.out, cells)
     print(f"{len(cells) - len(missing)} cells done, {len(failed)} failed, {len(missing) - len(failed)} missing")

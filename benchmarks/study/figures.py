@@ -1,4 +1,4 @@
-"""The page's figures: the score of each exit, and score against cost with intervals, a panel for each task."""
+"""The page's figures: scores of the exits, and score against layers or time with intervals; a panel for each task."""
 
 from __future__ import annotations
 
@@ -45,14 +45,33 @@ def exit_scores(axes: Axes, summary: Summary, task: StudyTask, method: str) -> A
 
 def score_against_cost(axes: Axes, summary: Summary, task: StudyTask, method: str) -> Any:
     """The mean curve over seeds, budget by budget; static models as they are, and not what lies between them."""
+    known = by_share(summary, task, method)
+    return banded(axes, list(known), list(known.values()), method)
+
+
+def score_against_time(times: dict[str, float]) -> Draw:
+    """The same over milliseconds a text: of static models and cascades a row asks one exit of each model, of others
+    the exit of every layer it runs.
+    """
+
+    def draw(axes: Axes, summary: Summary, task: StudyTask, method: str) -> Any:
+        depth, known = summary.backbone.depth, by_share(summary, task, method)
+        exits = 0.0 if method in (STATIC, CASCADE) else times["exit"]
+        once = times["fixed"] + (times["exit"] if method in (STATIC, CASCADE) else 0.0)
+        places = [once + share * depth * (times["layer"] + exits) for share in known]
+        return banded(axes, places, list(known.values()), method)
+
+    return draw
+
+
+def by_share(summary: Summary, task: StudyTask, method: str) -> dict[float, Estimate]:
+    """The score by the share of layers that is run."""
     depth = summary.backbone.depth
     if method == STATIC:
-        known = {layer / depth: one for layer, one in by_layer(summary, task, method).items()}
-    else:
-        budgets = np.linspace(1 / depth, 1, BUDGETS).tolist()
-        found = [summary.over_seeds(summary.at_speed_up("layers", 1 / budget), task.name, method) for budget in budgets]
-        known = {budget: one for budget, one in zip(budgets, found, strict=True) if one}
-    return banded(axes, list(known), list(known.values()), method)
+        return {layer / depth: one for layer, one in by_layer(summary, task, method).items()}
+    budgets = np.linspace(1 / depth, 1, BUDGETS).tolist()
+    found = [summary.over_seeds(summary.at_speed_up("layers", 1 / budget), task.name, method) for budget in budgets]
+    return {budget: one for budget, one in zip(budgets, found, strict=True) if one}
 
 
 def by_layer(summary: Summary, task: StudyTask, method: str) -> dict[int, Estimate]:
@@ -76,12 +95,13 @@ def banded(axes: Axes, places: Sequence[float], found: Sequence[Estimate], metho
     return axes.plot(places, means, mew=0, **style)[0]
 
 
-def panels(summary: Summary, draw: Draw, along: str) -> Any:
+def panels(summary: Summary, draw: Draw, along: str, tasks: Sequence[StudyTask] = ()) -> Any:
     """A panel for each task and a legend in the place of the last."""
-    rows = -(-(len(summary.tasks) + 1) // COLUMNS)
+    tasks = tasks or summary.tasks
+    rows = -(-(len(tasks) + 1) // COLUMNS)
     figure = empty_figure(3.3 * COLUMNS, 2.7 * rows)
     lines: dict[str, Any] = {}
-    for number, task in enumerate(summary.tasks, 1):
+    for number, task in enumerate(tasks, 1):
         axes = figure.add_subplot(rows, COLUMNS, number)
         dress(axes)
         for method in (one for one in STYLES if one in summary.methods):
@@ -93,7 +113,7 @@ def panels(summary: Summary, draw: Draw, along: str) -> Any:
         times_100(axes.yaxis, "")
         axes.set_ylim(*limits(axes))
     if lines:
-        place = figure.add_subplot(rows, COLUMNS, len(summary.tasks) + 1)
+        place = figure.add_subplot(rows, COLUMNS, len(tasks) + 1)
         place.set_axis_off()
         place.legend(list(lines.values()), list(lines), loc="center", frameon=False, fontsize=9)
     return figure
@@ -113,6 +133,18 @@ FIGURES: dict[str, tuple[Draw, str]] = {
     "exits": (exit_scores, "exit after layer"),
     "score_cost": (score_against_cost, "mean layers, share of all"),
 }
+
+
+FRONT = "study_front.png"
+FRONT_TASKS = ("sst-2", "imdb", "mnli-small")
+FRONT_SETTING = "CPU, int8, batch 1"
+"""The one figure of the README: these tasks, over the time a text takes."""
+
+
+def write_front_figure(summary: Summary, times: dict[str, Any], folder: Path) -> None:
+    tasks = [task for task in summary.tasks if task.name in FRONT_TASKS]
+    figure = panels(summary, score_against_time(times[FRONT_SETTING]), "ms a text, CPU, int8", tasks)
+    figure.savefig(folder / FRONT, dpi=110, metadata=PNG)
 
 
 def write_figures(summary: Summary, folder: Path) -> list[Path]:

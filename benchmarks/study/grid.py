@@ -42,6 +42,8 @@ class Method:
     own_rules: tuple[str, ...] = ()
     passes: float = 1.3
     """About how long training takes, in terms of plain fine-tuning of the same depth."""
+    rate: float = 1.0
+    """Its learning rate, as a share of the plain model's: found by `--rate` on a seed that is not reported."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,16 @@ ALL = tuple(METHODS)
 BACKBONES = {
     one.name: one
     for one in (
-        Backbone("offramp-mini", "offramp-mini (12 layers, 256 wide)", 12, (3, 6, 9, 12), 2e-4, "mean", ALL),
+        Backbone(
+            "offramp-mini",
+            "offramp-mini (12 layers, 256 wide)",
+            12,
+            (3, 6, 9, 12),
+            2e-4,
+            "mean",
+            ALL,
+            other_rates={"cola": 1e-4},  # at 2e-4 the plain model of full depth learns nothing
+        ),
         Backbone(
             "minilm",
             "all-MiniLM-L6-v2 (6 layers, 384 wide)",
@@ -166,9 +177,9 @@ def only(cells: Sequence[Cell], wishes: Sequence[str]) -> list[Cell]:
     return [cell for cell in cells if all(str(getattr(cell, key)) in values for key, values in asked.items())]
 
 
-def schedule_of(backbone: Backbone, task: StudyTask) -> dict[str, Any]:
-    """The same for every method, chosen for `plain` at full depth."""
-    rate = backbone.other_rates.get(task.name, backbone.learning_rate)
+def schedule_of(backbone: Backbone, task: StudyTask, share: float = 1.0) -> dict[str, Any]:
+    """Chosen for `plain` at full depth; the same for every method, but for a `share` of the learning rate."""
+    rate = share * backbone.other_rates.get(task.name, backbone.learning_rate)
     return {"learning_rate": rate, "epochs": task.epochs, "batch_size": task.batch_size, **SHARED_SETTINGS}
 
 

@@ -1,4 +1,4 @@
-"""Write docs/results.md and its figures from the cells of the study, and from nothing else.
+"""Write docs/study.md and its figures from the cells of the study, and from nothing else.
 
 python -m benchmarks.study.page
 """
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.study import store, tables
-from benchmarks.study.figures import FIGURES, write_figures
+from benchmarks.study.figures import FIGURES, write_figures, write_front_figure
 from benchmarks.study.grid import Cell, grid
 from benchmarks.study.summary import Summary, summaries
 from benchmarks.study.times import path_of as times_path
 
 ROOT = Path(__file__).parents[2]
 CELLS = ROOT / "benchmarks" / "results" / "study"
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "docs" / "study.md"
 FINDINGS = Path(__file__).with_name("findings.md")
 """What we learned, written by hand; the other parts that are lie in `WORDS`."""
 WORDS = Path(__file__).with_name("words")
@@ -134,6 +134,8 @@ def main(arguments: list[str] | None = None) -> None:
     asked.page.write_text(text, encoding="utf-8")
     for summary in found:
         write_figures(summary, asked.page.parent / "img")
+    if (times := times_path(asked.cells, found[0].backbone.name)).is_file():
+        write_front_figure(found[0], store.read(times), asked.page.parent / "img")
     print(f"{asked.page}: {sum(len(summary.cells) for summary in found)} cells")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.study import store
+from benchmarks.study.command import probed
 from benchmarks.study.grid import BACKBONES, METHODS, TASKS, Cell, grid, only, schedule_of, work_of
 from offramp.errors import OfframpError
 from offramp.policies import REGISTRY as POLICIES
@@ -82,3 +83,16 @@ def test_longer_trainings_are_expected_to_take_longer() -> None:
 
     assert work("plain-3") < work("plain-12") < work("elasticbert") < work("offramp")
     assert work("plain-12", "rte") < work("plain-12", "mnli-small")
+
+
+def test_a_probe_has_another_seed_and_each_cell_once() -> None:
+    cells = only(grid(), ["backbone=minilm", "task=rte", "method=romebert,offramp"])
+    probe = probed(cells, 11)
+    assert len(cells) == 6
+    assert [(cell.method, cell.seed) for cell in probe] == [("romebert", 11), ("offramp", 11)]
+    assert probed(cells, None) == cells
+
+
+def test_a_share_of_the_learning_rate() -> None:
+    whole, half = (schedule_of(BACKBONES["minilm"], TASKS["rte"], share) for share in (1.0, 0.5))
+    assert half == {**whole, "learning_rate": whole["learning_rate"] / 2}
