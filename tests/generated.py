@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -17,14 +18,18 @@ FILLER = ["a", "the", "film", "story", "cast", "is", "was", "and", "it", "plot",
 WORDS = [*SPECIAL, *GOOD, *BAD, *FILLER, ",", "."]
 
 
-def backbone_folder(folder: Path, family: str = "bert", layers: int = 3, neurons: int = 24) -> Path:
+def backbone_folder(
+    folder: Path, family: str = "bert", layers: int = 3, neurons: int = 24, words: Sequence[str] = ()
+) -> Path:
     """A small random backbone with a tokenizer that knows the generated texts, as a Hugging Face folder."""
+    known = list(dict.fromkeys([*WORDS, *words]))
     torch.manual_seed(0)
     config = tiny_backbone(family, layers)
     config.intermediate_size = neurons
+    config.vocab_size = max(config.vocab_size, len(known))
     config.initializer_range = 0.15  # so that a few steps teach it something
     AutoModel.from_config(config).save_pretrained(folder)
-    (folder / "vocab.txt").write_text("\n".join(WORDS))
+    (folder / "vocab.txt").write_text("\n".join(known))
     BertTokenizer.from_pretrained(folder).save_pretrained(folder)
     return folder
 

@@ -38,6 +38,15 @@ def whole_folder(destination: Path) -> Iterator[Path]:
         raise OfframpError(f"{destination} could not be written ({error.strerror or error})") from error
 
 
+def let_weights_be_read(folder: Path) -> None:
+    """By whoever may read the configuration beside them: safetensors leaves them to their owner alone, and a server
+    often is somebody else.
+    """
+    mode = (folder / "config.json").stat().st_mode
+    for file in folder.glob("*.safetensors"):
+        file.chmod(mode)
+
+
 def _swap(written: Path, destination: Path, aside: Path) -> None:
     """Put the new folder in its place; if that fails, the old one is back where it was."""
     if not destination.exists():
