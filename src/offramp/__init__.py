@@ -1,13 +1,13 @@
 """Transformer encoders that stop computing once they know the answer."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from offramp.auto_classes import introduce_ourselves
 from offramp.errors import OfframpError
-from offramp.interop import convert, load
-from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+from offramp.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from offramp.adding_exits.run import add_exits
     from offramp.calibration import calibrate
     from offramp.calibration.checking import check
     from offramp.engine import Engine
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from offramp.evaluation.run import evaluate
     from offramp.exported_folder import export
     from offramp.folded_folder import fold
+    from offramp.interop import convert, load
+    from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
     from offramp.prediction import predict
     from offramp.tasks import task
     from offramp.training.run import train
@@ -27,6 +29,7 @@ __all__ = [
     "MultiExitForQuestionAnswering",
     "MultiExitForSequenceClassification",
     "OfframpError",
+    "add_exits",
     "calibrate",
     "check",
     "compare",
@@ -40,22 +43,27 @@ __all__ = [
     "train",
 ]
 
-_VERBS = {
-    "Engine": "offramp.engine",
-    "calibrate": "offramp.calibration",
-    "check": "offramp.calibration.checking",
-    "compare": "offramp.evaluation.comparison",
-    "evaluate": "offramp.evaluation.run",
-    "export": "offramp.exported_folder",
-    "fold": "offramp.folded_folder",
-    "predict": "offramp.prediction",
-    "task": "offramp.tasks",
-    "train": "offramp.training.run",
-}
-"""Where they live. Imported when they are first used: the Trainer alone takes seconds."""
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "Engine": "offramp.engine",
+        "MultiExitConfig": "offramp.models",
+        "MultiExitForQuestionAnswering": "offramp.models",
+        "MultiExitForSequenceClassification": "offramp.models",
+        "add_exits": "offramp.adding_exits.run",
+        "calibrate": "offramp.calibration",
+        "check": "offramp.calibration.checking",
+        "compare": "offramp.evaluation.comparison",
+        "convert": "offramp.interop",
+        "evaluate": "offramp.evaluation.run",
+        "export": "offramp.exported_folder",
+        "fold": "offramp.folded_folder",
+        "load": "offramp.interop",
+        "predict": "offramp.prediction",
+        "task": "offramp.tasks",
+        "train": "offramp.training.run",
+    },
+)
+"""Torch and transformers take seconds to import: not before they are used."""
 
-
-def __getattr__(name: str) -> Any:
-    if name in _VERBS:
-        return getattr(import_module(_VERBS[name]), name)
-    raise AttributeError(f"module 'offramp' has no attribute {name!r}")
+introduce_ourselves()

@@ -9,6 +9,10 @@ from types import ModuleType
 class OfframpError(ValueError):
     """Wrong input: one line that says what is wrong, where, and what to do about it."""
 
+    def __init__(self, message: str) -> None:
+        """What a message quotes from a file may hold line ends: they are shown, and not made."""
+        super().__init__(message.replace("\n", "\\n").replace("\r", "\\r"))
+
 
 class Interrupted(Exception):
     """Stopped by the user's wish: how far it came, and how to go on."""

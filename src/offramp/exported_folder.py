@@ -10,7 +10,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-import offramp
+from offramp import __version__
 from offramp.engine.engine import names_of_labels
 from offramp.engine.onnx.graph import OPSET
 from offramp.engine.onnx.portable import PortableSegments
@@ -89,7 +89,7 @@ def describe(model: MultiExitModel, precision: str, policy: Policy, max_length: 
     heads = list(zip(exits.pooler_of or (0,) * len(exits), exits.classifier_of, strict=True))
     return {
         "format": FORMAT,
-        "offramp": offramp.__version__,
+        "offramp": __version__,
         "precision": precision,
         "task": model.objective.name,
         "labels": names_of_labels(model, None),
@@ -152,7 +152,8 @@ Ids and masks are int64; the operators are ONNX's own (opset {opset}). `layers` 
 every layer, first to last: layers that share their weights share a file. After layer n, run the exits whose `layer` is
 n and which are `asked`, and leave by the policy `{policy}`; the last exit takes everybody.
 
-{alone}A loop of 40 lines in onnxruntime and numpy is `examples/onnx_loop.py` of offramp, explained in `docs/export.md`:
+{alone}A loop of 40 lines in onnxruntime and numpy is `examples/onnx_loop.py` of offramp, explained in
+`docs/how-to/export.md`:
 
 ```
 python onnx_loop.py {name} "a text"

@@ -26,6 +26,7 @@ ROWS = 7
 HEADS: dict[str, dict[str, Any]] = {
     "usual": {},
     "mean": {"pooling": "mean"},
+    "mean below": {"pooling": ["mean", "mean", "mean", "first"]},
     "bare": {"poolers": 0},
     "span": {"span": True},
 }
@@ -48,7 +49,7 @@ def farthest(contestant: Contestant, model: MultiExitModel, rows: list[Any]) -> 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_transformers_gives_our_last_exits_logits(family: str, head: str) -> None:
     model, rows = made(family, **HEADS[head])
-    assert isinstance(plain_model(model), Logits if head == "usual" else EncoderAndExit)
+    assert isinstance(plain_model(model), Logits if head in ("usual", "mean below") else EncoderAndExit)
     assert farthest(Transformers(model, CPU, sorts=True), model, rows) < 1e-4
 
 

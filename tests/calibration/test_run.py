@@ -122,7 +122,7 @@ def test_a_model_without_a_folder(home: Path) -> None:
     ("text", "why"),
     [
         ("{", "holds no certificate"),
-        ("[]", "without a certificate"),
+        ("[]", "holds no certificate"),
         ('{"policy": "entropy", "threshold": 0.1}', "without a certificate"),
         ('{"policy": {}, "certificate": {"format": 99}}', "another version"),
         ('{"policy": {}, "certificate": {"format": 1}}', "holds no certificate"),

@@ -72,6 +72,14 @@ def test_lines_of_text_and_batches_larger_than_they_are(run: Run, folder: Path, 
     assert [workload.rows for workload in BenchResults.read(out / "bench.json").workloads] == [3, 3]
 
 
+def test_a_named_column_and_a_length(run: Run, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "new.csv").write_text("words,other\n" + "a good film the bad plot a film the plot,a\n" * 3)
+    options = ("--data", tmp_path / "new.csv", "--text", "words", "--max-length", "8", "--policy", "fixed(1)", "--json")
+    done = run("bench", folder, *QUICK[:-1], "3", *options)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["mean_tokens"] == 8
+
+
 def test_ctrl_c_keeps_what_was_measured(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     measure: Any = Bench._measure
 
@@ -112,6 +120,8 @@ def test_bad_input(run: Run, folder: Path, tmp_path: Path) -> None:
         (folder, "--out", tmp_path / "file" / "below"): "cannot be made",
         (folder, "--precision", "int4"): "precision 'int4'",
         ("tiny", "--data", tmp_path / "empty.txt"): "a shape has none",
+        (folder, "--max-length", "64"): "--max-length is for own texts: give --data",
+        (folder, "--data", tmp_path / "empty.txt", "--text", "words"): "--text names a column",
     }.items():
         done = run("bench", *arguments)
         assert done.status == 2, arguments

@@ -111,7 +111,7 @@ def test_refusals(
 def test_commands_of_the_page_run(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     model_folder(tmp_path / "runs" / "reviews")
     monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs" / "export.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "how-to" / "export.md").read_text(encoding="utf-8")
     listed = re.findall(r"^offramp (export .*)$", page, re.MULTILINE)
     assert len(listed) >= 2
     for line in listed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import time
@@ -192,16 +193,49 @@ def test_an_empty_pipe(run: Run, models: dict[str, Path], monkeypatch: pytest.Mo
 
 
 WRONG_PIPES = [
-    ("single", "", "a film\n\nthe plot\n", "standard input:2: an empty line: expected a text"),
-    ("single", "", "a film\n \t\n", "standard input:2: an empty line: expected a text"),
     ("single", "", b"a film\n\xff\n", "standard input:2: not UTF-8"),
-    ("pairs", "", "a film\tthe plot\na film\n", "standard input:2: expected two texts with a tab between them"),
-    ("pairs", "", "a film\tthe plot\na\tb\tc\n", "standard input:2: expected two texts with a tab between them"),
-    ("pairs", "", "a film\tthe plot\na film\t\n", "standard input:2: expected two texts with a tab between them"),
     ("single", "jsonl", '{"review": "a"}\n{"review": \n', "standard input:2: not JSON"),
-    ("single", "jsonl", '{"review": "a"}\n{"reviw": "b"}\n', "standard input:2: 'review' is empty"),
     ("single", "csv", 'review,id\na,1\n"b\n', "standard input:3: a quoted field that does not end"),
 ]
+
+
+NO_TEXTS = [
+    ("single", "", "a film\n\nthe plot\n", "standard input:2: an empty line: expected a text"),
+    ("single", "", "a film\n \t\nthe plot\n", "standard input:2: an empty line: expected a text"),
+    ("pairs", "", "a\tb\na film\nc\td\n", "standard input:2: expected two texts with a tab between them"),
+    ("pairs", "", "a\tb\na\tb\tc\nc\td\n", "standard input:2: expected two texts with a tab between them"),
+    ("pairs", "", "a\tb\na film\t\nc\td\n", "standard input:2: expected two texts with a tab between them"),
+    ("single", "jsonl", '{"review": "a"}\n{"reviw": "b"}\n{"review": "c"}\n', "standard input:2: 'review' is empty"),
+    ("single", "csv", "review\na\n  \nb\n", "standard input:3: 'review' is empty"),
+]
+
+
+@pytest.mark.parametrize(("model", "format", "text", "message"), NO_TEXTS)
+def test_a_row_without_a_text_has_no_answer_and_the_others_do(
+    run: Run,
+    models: dict[str, Path],
+    model: str,
+    format: str,
+    text: str,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pipe(monkeypatch, text)
+    told = run("predict", models[model], "-", *(["--format", format] if format else []))
+    assert told.status == 2
+    assert told.err.startswith(f"error: 1 of 3 rows have no answer; the first is row 2: {message}")
+    assert [row["label"] is None for row in lines(told)] == [False, True, False]
+
+
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_a_file_of_plain_text(run: Run, models: dict[str, Path], tmp_path: Path, packed: str) -> None:
+    path = tmp_path / f"my texts.txt{packed}"
+    path.write_bytes(gzip.compress(b"a film\r\nthe plot\n") if packed else b"a film\r\nthe plot\n")
+    done = run("predict", models["single"], path, "--policy", POLICY)
+    assert done.status == 0
+    assert same(lines(done), answers(models["single"], ["a film", "the plot"]))
+    refused = run("predict", models["single"], path, "--text", "review")
+    assert (refused.status, refused.err) == (2, f"error: --text names a column, and {path} is plain text\n")
 
 
 @pytest.mark.parametrize(("model", "format", "text", "message"), WRONG_PIPES)

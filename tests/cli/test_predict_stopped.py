@@ -40,11 +40,11 @@ def test_a_wrong_row_in_the_middle(run: Run, models: dict[str, Path], rows: Path
 
 
 def test_a_wrong_first_row_leaves_no_file(run: Run, models: dict[str, Path], tmp_path: Path) -> None:
-    (tmp_path / "rows.csv").write_text("review\n \n")
+    (tmp_path / "rows.csv").write_text("review\na,b\n")
     refused = run("predict", models["single"], tmp_path / "rows.csv", "--out", tmp_path / "a.csv")
     assert (refused.status, refused.err) == (
         2,
-        f"error: {tmp_path / 'rows.csv'}:2: 'review' is empty: expected a text\n",
+        f"error: {tmp_path / 'rows.csv'}:2: row too long, 2 of 1 cells: expected 'review'\n",
     )
     assert not (tmp_path / "a.csv").exists()
 

@@ -41,6 +41,7 @@ HEADS: list[dict[str, Any]] = [
     {"poolers": 0, "pooling": "first+mean+max"},
     {"poolers": 2, "pooler_size": 24},
     {"exit_layers": [2, 4, 4], "poolers": [0, 1, 2], "classifiers": [0, 1, 2]},
+    {"pooling": ["mean", "max+first", "mean", "first"]},
 ]
 SPLITS = [(ROWS,), (1, 1, 58), (7,) * 8 + (4,), (1,) * ROWS]
 

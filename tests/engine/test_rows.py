@@ -95,6 +95,7 @@ def alone_in_int8(name: str, family: str) -> list[RowAnswer]:
         ("bert", {"pooling": "mean"}),
         ("bert", {"pooling": "max", "poolers": 0}),
         ("roberta", {"pooling": "first+mean", "poolers": 1, "classifiers": 2}),
+        ("albert", {"pooling": ["mean", "max+first", "mean", "first"]}),
         ("albert", {"poolers": 1, "classifiers": 1}),
         ("bert", {"exit_layers": [2, 4]}),
         ("bert", {"exit_layers": [1, 4, 4]}),

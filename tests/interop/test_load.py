@@ -203,7 +203,7 @@ def test_google_albert(path: Path) -> None:
 
 
 def test_own_folder_is_cut_like_any_other(tmp_path: Path) -> None:
-    model = tiny_model(layers=4, classifiers=2, poolers=1)
+    model = tiny_model(layers=4, classifiers=2, poolers=1, pooling=["mean", "max", "first", "first"])
     model.save_pretrained(tmp_path)
     assert same_weights(offramp.load(tmp_path), model)
     trace = model(**tiny_batch()).exit_logits
@@ -348,7 +348,7 @@ def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_exit_options_for_new_exits(tmp_path: Path) -> None:
     transformers.BertModel(transformers.BertConfig(**SHAPE, num_hidden_layers=4)).save_pretrained(tmp_path)
     model = offramp.load(tmp_path, num_labels=1, pooling="mean", classifiers=1, exit_layers=[2, 4])
-    assert (model.exits.layers, model.exits.pooling, model.exits.classifier_of) == ((2, 4), ("mean",), (0, 0))
+    assert (model.exits.layers, model.exits.pooling_of, model.exits.classifier_of) == ((2, 4), (("mean",),) * 2, (0, 0))
     assert model.objective.name == "regression"
     assert offramp.load(tmp_path, pooler_size=7).exits.poolers["0"].weight.shape == (7, 16)
     assert offramp.load(tmp_path, exit_layers=[1, 2, 3, 4, 4]).exits.layers == (1, 2, 3, 4, 4)

@@ -33,6 +33,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     "mean": {"pooling": "mean"},
     "max": {"pooling": "max"},
     "first and mean": {"pooling": "first+mean"},
+    "each its own": {"pooling": ["mean", "max+first", "mean", "first"]},
     "exits on some layers": {"exit_layers": [2, 4]},
     "two exits on the last layer": {"exit_layers": [1, 4, 4]},
     "regression": {"num_labels": 1},
@@ -52,6 +53,8 @@ def logits_of(model: torch.nn.Module, batch: dict[str, torch.Tensor]) -> tuple[t
 def test_save_and_load_give_the_same_bits(family: str, shape: str, tmp_path: Path) -> None:
     model, batch = tiny_model(family, **SHAPES[shape]), tiny_batch()
     model.save_pretrained(tmp_path)
+    modes = {file.name: file.stat().st_mode for file in tmp_path.iterdir()}
+    assert modes["model.safetensors"] == modes["config.json"], "a server often is another user"
     auto = AutoModelForQuestionAnswering if "span" in shape else AutoModelForSequenceClassification
     again = auto.from_pretrained(tmp_path)
     assert type(again) is type(model)
@@ -107,15 +110,15 @@ def test_shared_heads_are_shared() -> None:
 @pytest.mark.parametrize(("pooling", "expected"), [("mean", "mean"), ("max", "amax")])
 def test_pooling_leaves_padding_out_unless_told(pooling: str, expected: str) -> None:
     hidden, mask = torch.randn(2, 5, 16), torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
-    pooled = tiny_model(pooling=pooling).exits.pool(hidden, mask)
+    pooled = tiny_model(pooling=pooling).exits.pool(0, hidden, mask)
     torch.testing.assert_close(pooled[0], getattr(hidden[0, :3], expected)(0))
-    padded = tiny_model(pooling=pooling, pool_padding=True).exits.pool(hidden, mask)
+    padded = tiny_model(pooling=pooling, pool_padding=True).exits.pool(0, hidden, mask)
     torch.testing.assert_close(padded[0], getattr(hidden[0], expected)(0))
 
 
 def test_left_padding_pools_the_first_real_token() -> None:
     hidden, mask = torch.randn(2, 5, 16), torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 0]])
-    pooled = tiny_model().exits.pool(hidden, mask)
+    pooled = tiny_model().exits.pool(0, hidden, mask)
     assert torch.equal(pooled, torch.stack([hidden[0, 2], hidden[1, 0]]))
 
 
@@ -252,6 +255,8 @@ BAD_CONFIGURATIONS: dict[str, tuple[dict[str, Any], str]] = {
     "layer 0": ({"exit_layers": [0, 4]}, "start at 1"),
     "descending": ({"exit_layers": [3, 1, 4]}, "ascending"),
     "unknown pooling": ({"pooling": "middle"}, "use first, mean, max"),
+    "unknown pooling of one": ({"pooling": ["mean", "first", "middle", "max"]}, "'middle': use first, mean, max"),
+    "poolings for other exits": ({"pooling": ["mean", "first"]}, "pooling names 2 exits, but the model has 4"),
     "more heads than exits": ({"classifiers": 9}, "9 classifiers for 4 exits"),
     "poolers for other exits": ({"poolers": [0, 1]}, "names 2 exits, but the model has 4"),
     "width without poolers": ({"poolers": 0, "pooler_size": 8}, "needs poolers"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Offramp, Plain, Recipe, RomeBERT, Schedule
+from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Frozen, Offramp, Plain, Recipe, RomeBERT, Schedule
 
 ON_EVERYTHING = ("ebert", "ebert+elasticbert")
 """Of the rows with gates those that are tried on every backbone and head; the others on some."""
@@ -22,6 +22,7 @@ MATRIX: dict[str, Recipe] = {
     "elbert, equal": ELBERT("equal", schedule=FAST),
     "offramp": Offramp(schedule=FAST),
     "offramp in one phase": Offramp(fine_tune=False, schedule=FAST),
+    "frozen": Frozen(schedule=FAST),
     "ebert": EBERT(target=0.6, schedule=FAST),
     "ebert by blocks, retrained": EBERT(target=0.6, block=8, retrain=6, schedule=FAST),
     "ebert by rank": EBERT(target=0.6, heads="topk", neurons="topk", schedule=FAST),

@@ -58,6 +58,11 @@ def test_learns(recipe: str, backbone: Path, tmp_path: Path) -> None:
     """Every recipe, from a random backbone: the word that tells is found, and by the exits the recipe trains."""
     task = offramp.task(data=reviews_file(tmp_path / "reviews.csv", 400), label="verdict")
     settings = quick(recipe, epochs=8, learning_rate=3e-3)
+    if recipe == "frozen":
+        with pytest.raises(offramp.OfframpError, match="has no classifier yet: fine-tune it first"):
+            offramp.train(backbone, task, tmp_path / "model", settings, quiet=True)
+        offramp.train(backbone, task, tmp_path / "plain", quick("plain", epochs=8, learning_rate=3e-3), quiet=True)
+        backbone = tmp_path / "plain"
     model = offramp.train(backbone, task, tmp_path / "model", settings, quiet=True)
     record = json.loads((tmp_path / "model" / "training.json").read_text())
     scores = list(record["dev"]["exits"].values())

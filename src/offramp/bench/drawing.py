@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from offramp.bench.results import BenchResults, Workload
-from offramp.bench.verdict import OURS
-from offramp.evaluation.canvas import INK, QUIET, dress, empty_figure
+from offramp.bench.results import OURS, BenchResults, Workload
+from offramp.evaluation.canvas import INK, QUIET, dress, empty_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,7 +16,7 @@ EXITS, FULL_DEPTH, RIVAL = "#0072B2", "#8CBFDD", "#BDBDBD"
 
 
 def draw(results: BenchResults, path: Path) -> None:
-    bench_figure(results).savefig(path, dpi=200)
+    save_figure(bench_figure(results), path)
 
 
 def bench_figure(results: BenchResults) -> Figure:

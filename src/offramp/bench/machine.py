@@ -10,15 +10,14 @@ from typing import Any
 import torch
 
 from offramp.engine.backends import Setting
-from offramp.engine.processor import processor_name
+from offramp.engine.processor import processor_title
 
 LIBRARIES = ("offramp", "torch", "transformers", "onnxruntime", "triton", "openvino")
 
 
 def about_machine(setting: Setting) -> dict[str, Any]:
     """Processor, cores, threads, GPU and versions."""
-    name = processor_name().split("|")[0].split(":")[-1].strip()
-    about: dict[str, Any] = {"processor": name, "cores": os.cpu_count(), "threads": setting.threads}
+    about: dict[str, Any] = {"processor": processor_title(), "cores": os.cpu_count(), "threads": setting.threads}
     if setting.device.type == "cuda":
         about["gpu"] = torch.cuda.get_device_name(setting.device)
     return about | {"versions": {"python": platform.python_version(), **_versions()}}

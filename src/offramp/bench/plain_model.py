@@ -30,8 +30,8 @@ def plain_model(model: MultiExitModel) -> nn.Module:
     (spans, means over tokens), its encoder and the exit itself.
     """
     exits: Any = model.exits
-    usual = exits.pooling == ("first",) and exits.pooler_of and model.config.pooler_size == model.config.hidden_size
-    if model.objective.name == "span" or not usual:
+    as_wide = exits.pooler_of and model.config.pooler_size == model.config.hidden_size
+    if model.objective.name == "span" or not as_wide or exits.pooling_of[-1] != ("first",):
         return EncoderAndExit(model).eval()
     return Logits(classifier_of(model)).eval()
 

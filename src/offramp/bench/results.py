@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError, one_line
+from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
 
+OURS = "offramp"
+"""What our own contestants' names begin with."""
 FORMAT = 1
 """Raised when a field changes its meaning."""
 PAYS = 1.05
@@ -86,30 +89,35 @@ class BenchResults:
     """Machine, versions, threads, where the rows are from."""
 
     def write(self, path: Path) -> None:
+        """As JSON that `read` reads."""
         with whole_file(path) as file:
             file.write(json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n")
 
     def as_json(self) -> dict[str, Any]:
+        """All of it as a dict, with the number of its format."""
         return {"format": FORMAT, **dataclasses.asdict(self)}
 
     @staticmethod
     def read(path: Path) -> BenchResults:
         """What `write` wrote."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
+            data = read_object(path)
+            if typed(int, data.pop("format", None), "format") != FORMAT:
                 raise OfframpError(f"{path} was written by another version of offramp: run offramp bench again")
-            workloads = [_workload(one) for one in data.pop("workloads")]
-            return BenchResults(workloads=workloads, **data)
+            return _checked(typed(BenchResults, data))
         except OSError as error:
             raise OfframpError(f"{path} cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             if isinstance(error, OfframpError):
                 raise
             raise OfframpError(f"{path} is no file of offramp bench ({one_line(error)})") from error
 
 
-def _workload(data: dict[str, Any]) -> Workload:
-    timings = [Timing(**one) for one in data.pop("timings")]
-    gains = [ExitGain(**one) for one in data.pop("gains")]
-    return Workload(timings=timings, gains=gains, **data)
+def _checked(results: BenchResults) -> BenchResults:
+    """What every reader of results relies on."""
+    for workload in results.workloads:
+        everybody = {timing.name for timing in workload.timings}
+        compared = {workload.fastest, *workload.faster_than}
+        if not workload.gains or not compared <= everybody or not any(name.startswith(OURS) for name in compared):
+            raise ValueError(f"{workload.title}: the fastest and the others are not those that were timed")
+    return results

@@ -75,6 +75,7 @@ class Bench:
         return self.results()
 
     def results(self) -> BenchResults:
+        """What was measured so far."""
         return BenchResults(
             model=self.name,
             policy="scripted exits" if isinstance(self.policy, Scripted) else str(self.policy),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from offramp.bench.results import ExitGain, Workload
+from offramp.bench.results import OURS, ExitGain, Workload
 
-OURS = "offramp"
 LEAVES = 1.01
 """By layers: less is nobody."""
 ROUNDS, NOISE = 3, 1.15

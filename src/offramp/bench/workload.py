@@ -55,6 +55,7 @@ SHAPES = {
     "minilm": Shape("bert", 6, 384, 12, 1536),
     "tiny": Shape("bert", 4, 128, 2, 512),
 }
+"""Models that `offramp bench` knows by name: shapes, with random weights."""
 
 
 def model_of(shape: Shape, seed: int = 0) -> MultiExitForSequenceClassification:

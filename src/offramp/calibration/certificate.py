@@ -20,10 +20,17 @@ from offramp.engine.policy_choice import GATE_THRESHOLD, POLICY
 from offramp.errors import OfframpError, one_line
 from offramp.evaluation.trace_base import TraceBase
 from offramp.policies import Policy, policy_from_json
+from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
 
 FORMAT = 1
 QUANTILES = np.linspace(0, 1, 21)
+RELIED_ON: dict[str, dict[str, Any]] = {
+    "data": {"rows": int, "digest": str},
+    "found": {"risk": float, "bound": float, "cost": float, "agreement": float},
+    "reference": {"exits": dict[int, int]},
+}
+"""Of what a certificate holds as plain data, what checking it needs, and of which kind."""
 
 
 @dataclass(frozen=True)
@@ -138,27 +145,55 @@ def read_certificate(folder: Path) -> Certificate:
             f"{folder} has no {POLICY}: calibrate it first, as in offramp calibrate {folder} --max-loss 0.01"
         )
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_object(path)
         if "certificate" not in data:
             raise OfframpError(f"{path} holds a policy without a certificate: calibrate the model")
-        about = data["certificate"]
+        about = typed(dict[str, Any], data["certificate"], "certificate")
         if about["format"] != FORMAT:
             raise OfframpError(f"{path} was written by another version of offramp: calibrate the model again")
-        promise = about["promise"]
-        loss = LOSSES[promise["loss"]](**promise["settings"])
         return Certificate(
             policy=policy_from_json(data["policy"]),
-            promise=Promise(loss, promise["limit"], promise["confidence"], promise["method"]),
-            data=about["data"],
-            found=about["found"],
-            reference=about["reference"],
-            tested=tuple(about["tested"]),
-            model=about["model"],
-            versions=about["versions"],
-            gate_threshold=data.get(GATE_THRESHOLD),
-            menu=tuple(MenuPoint.from_json(point) for point in about.get("menu", ())),
+            promise=_promise(typed(dict[str, Any], about["promise"], "promise")),
+            **{part: _part(part, about[part]) for part in RELIED_ON},
+            tested=typed(tuple[Mapping[str, Any], ...], about["tested"], "tested"),
+            model=typed(str, about["model"], "model"),
+            versions=typed(dict[str, str], about["versions"], "versions"),
+            gate_threshold=typed(float | None, data.get(GATE_THRESHOLD), GATE_THRESHOLD),
+            menu=tuple(MenuPoint.from_json(point) for point in typed(list[Any], about.get("menu", []), "menu")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        if isinstance(error, OfframpError):
+    except (ValueError, KeyError, TypeError) as error:
+        if isinstance(error, OfframpError) and str(path) in str(error):
             raise
         raise OfframpError(f"{path} holds no certificate ({one_line(error)}): calibrate the model again") from error
+
+
+def _promise(written: dict[str, Any]) -> Promise:
+    kind = LOSSES[typed(str, written["loss"], "promise.loss")]
+    loss = typed(kind, written["settings"], "promise.settings")
+    limit, confidence = (typed(float, written[name], f"promise.{name}") for name in ("limit", "confidence"))
+    if not 0 < confidence < 1:
+        raise ValueError(f"promise.confidence is {confidence}: expected more than 0 and less than 1")
+    return Promise(loss, limit, confidence, typed(str, written["method"], "promise.method"))
+
+
+def _part(part: str, written: Any) -> dict[str, Any]:
+    """One of the parts that are plain data; what a check relies on must be of its kind."""
+    given: dict[str, Any] = typed(dict[str, Any], written, part)
+    for name in RELIED_ON[part].keys() & given.keys():
+        typed(RELIED_ON[part][name], given[name], f"{part}.{name}")
+    if given.get("rows", 1) < 1:
+        raise ValueError("data.rows must be 1 or more")
+    counts = given.get("exits", {"": 1}).values()
+    if min(counts, default=-1) < 0 or not any(counts):
+        raise ValueError("reference.exits must count inputs")
+    for name in given.keys() & {"confidence", "full_confidence"}:
+        if len(typed(list[float], given[name], f"{part}.{name}")) != len(QUANTILES):
+            raise ValueError(f"{part}.{name} has {len(given[name])} quantiles: expected {len(QUANTILES)}")
+    return given
+
+
+def refuse_incomplete(certificate: Certificate, folder: Path) -> None:
+    """Of a certificate that is to be checked: is all there that the check needs?"""
+    for part, kinds in RELIED_ON.items():
+        for name in kinds.keys() - getattr(certificate, part).keys():
+            raise OfframpError(f"{folder / POLICY} does not say {part}.{name}: calibrate the model again")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from offramp.calibration.certificate import read_certificate
+from offramp.calibration.certificate import read_certificate, refuse_incomplete
 from offramp.calibration.drift import Check, check_promise, check_weights
 from offramp.calibration.gated import under_threshold
 from offramp.calibration.refusals import check_rows
@@ -34,6 +34,7 @@ def check(
     """
     folder = Path((model.name_or_path or ".") if isinstance(model, MultiExitModel) else resolve(model))
     certificate = read_certificate(folder)
+    refuse_incomplete(certificate, folder)
     opened = model if isinstance(model, MultiExitModel) else load(folder)
     check_weights(certificate, weights_digest(opened))
     certificate.policy.check(opened.objective.name, opened.exits.layers)

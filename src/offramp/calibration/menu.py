@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, get_type_hints
 
 from offramp.policies import Policy, policy_from_json
+from offramp.typed_json import typed
 
 MENU = (0.002, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1)
 """Limits that are tried besides the one that was asked for. They do not depend on any data."""
@@ -32,8 +33,13 @@ class MenuPoint:
         return {field.name: getattr(self, field.name) for field in fields(self)} | {"policy": self.policy.to_json()}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> MenuPoint:
-        return cls(**{**data, "policy": policy_from_json(data["policy"])})
+    def from_json(cls, data: Any) -> MenuPoint:
+        """What `to_json` wrote; anything else is a ValueError."""
+        numbers: Mapping[str, Any] = typed(dict[str, Any], data, "menu")
+        policy = policy_from_json(numbers.get("policy"))
+        kinds = {field.name: get_type_hints(cls)[field.name] for field in fields(cls) if field.name != "policy"}
+        given = {name: typed(kinds[name], numbers[name], f"menu.{name}") for name in kinds.keys() & numbers.keys()}
+        return cls(policy=policy, **given)
 
 
 def cheaper_with_more(points: Iterable[MenuPoint], promised: float) -> tuple[MenuPoint, ...]:

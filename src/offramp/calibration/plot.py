@@ -11,7 +11,7 @@ from offramp.calibration.calibrate import Calibration, quality
 from offramp.calibration.certify import cost_of
 from offramp.calibration.losses import Cost
 from offramp.calibration.tables import bound_name, loss_name, shown_metric
-from offramp.evaluation.canvas import INK, QUIET, figure_with_axes, shortened, times_100
+from offramp.evaluation.canvas import INK, QUIET, figure_with_axes, save_figure, shortened, times_100
 from offramp.evaluation.key_figures import metric_title
 from offramp.policies import Policy
 
@@ -41,10 +41,7 @@ class Spot:
 
 
 def write_plot(found: Calibration, folder: Path) -> Path:
-    figure = calibration_figure(found)
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / PLOT, dpi=200)
-    return folder / PLOT
+    return save_figure(calibration_figure(found), folder / PLOT)
 
 
 def calibration_figure(found: Calibration) -> Figure:

@@ -67,6 +67,11 @@ def check_rows(model: MultiExitModel, task: Task, split: str) -> None:
         return
     if trained.digest() == rows.digest():
         raise again
+    check_unseen(trained, rows)
+
+
+def check_unseen(trained: Examples | Questions, rows: Examples | Questions) -> None:
+    """Refuse rows of which more than a few are among those trained on."""
     known = set(_keys(trained))
     seen = [key in known for key in _keys(rows)]
     if seen and sum(seen) / len(seen) > SEEN:

@@ -92,7 +92,7 @@ def calibrate(
         raise OfframpError("the model has one exit: there is nothing to choose from")
     if policy is not None:
         policy_from_text(policy).check(opened.objective.name, opened.exits.layers)
-    rows = _Rows(task.kind, _labelled(task.split(split)), task.metrics)
+    rows = KnownRows.of(task, split)
     loss: Loss = Cost(bound, flops) if max_cost is not None else loss_of(rows, metric, consistency, tolerance, bound)
     check_rows(opened, task, split)
     kept = None if dry_run else out or folder / "evaluation" / split
@@ -110,16 +110,18 @@ def calibrate(
 
 
 @dataclass(frozen=True)
-class _Rows:
+class KnownRows:
     """What is known of rows before a model runs on them."""
 
     kind: str
     labelled: bool
     metrics: tuple[str, ...]
 
-
-def _labelled(rows: Examples | Questions) -> bool:
-    return rows.labelled if isinstance(rows, Questions) else rows.labels is not None
+    @classmethod
+    def of(cls, task: Task, split: str) -> KnownRows:
+        rows: Examples | Questions = task.split(split)
+        labelled = rows.labelled if isinstance(rows, Questions) else rows.labels is not None
+        return cls(task.kind, labelled, task.metrics)
 
 
 def _draw(found: Calibration, folder: Path) -> tuple[Path, ...]:

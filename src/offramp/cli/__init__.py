@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 
-import typer
-from transformers.utils import logging as transformers_logging
-
-from offramp.cli.app import app
-from offramp.discovery import import_all
+from offramp.cli.ctrl_c import INTERRUPTED, STOPPED, ctrl_c_in_torch
 from offramp.errors import Interrupted, OfframpError, one_line
-
-import_all(__name__, __path__)
-
-INTERRUPTED = 130
-"""The exit status of a command that was stopped by Ctrl-C."""
 
 
 def main() -> None:
     """Run a command; a mistake of the user's is one line on stderr and exit status 2, never a traceback."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING)
-    transformers_logging.disable_progress_bar()  # one for each file read and written; ours say more
     try:
-        app()
+        with ctrl_c_in_torch():
+            _run()
     except OfframpError as error:
-        typer.echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _end(f"error: {error}", 2)
     except OSError as error:  # a full disk, a folder where a file should be
-        typer.echo(f"error: {error.filename or 'output'}: {error.strerror or one_line(error)}", err=True)
-        sys.exit(2)
+        _end(f"error: {error.filename or 'output'}: {error.strerror or one_line(error)}", 2)
     except Interrupted as stopped:
-        typer.echo(str(stopped), err=True)
-        sys.exit(INTERRUPTED)
+        _end(str(stopped), INTERRUPTED)
+    except KeyboardInterrupt:  # before the command began
+        _end(STOPPED, INTERRUPTED)
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # Typer's, which says nothing
+            _end(STOPPED, INTERRUPTED)
+        raise
+
+
+def _run() -> None:
+    """What takes time to import is imported here, where Ctrl-C is heeded."""
+    import logging
+
+    from offramp.after_import import after_import
+    from offramp.cli.app import app
+
+    logging.basicConfig(format="%(message)s", level=logging.WARNING)
+    after_import("transformers", _without_bars)
+    app()
+
+
+def _without_bars() -> None:
+    """Transformers shows one for each file that is read and written; ours say more."""
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()
+
+
+def _end(line: str, status: int) -> None:
+    print(line, file=sys.stderr)
+    sys.exit(status)

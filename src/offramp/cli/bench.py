@@ -9,31 +9,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from offramp.bench.results import BenchResults
-from offramp.bench.run import Bench, OnProgress
-from offramp.bench.verdict import verdict
-from offramp.bench.workload import SHAPES, made_up_rows, model_of, scripted_exits
 from offramp.cli.app import app
 from offramp.cli.engine_options import Backend, Device, Precision, Threads
 from offramp.cli.own_policy import say_own_policy
 from offramp.cli.refusal import refuse
-from offramp.engine.policy_choice import folder_policy, policy_for
-from offramp.engine.texts import Text, encode_texts
+from offramp.cli.task_options import PairColumn, TextColumn
 from offramp.errors import Interrupted, OfframpError
-from offramp.interop import load
-from offramp.models import MultiExitModel
-from offramp.models.device import find_device
-from offramp.policies import Policy, Scripted
-from offramp.prediction.files import heeding_ctrl_c
-from offramp.prediction.inputs import open_table, table_items
 from offramp.shipped import resolve, results_home
-from offramp.tasks.encoding import Row, text_encoder
-from offramp.tasks.files import Lines, open_bytes
+
+if TYPE_CHECKING:
+    from offramp.bench.results import BenchResults
+    from offramp.bench.run import OnProgress
+    from offramp.engine.texts import Text
+    from offramp.models import MultiExitModel
+    from offramp.policies import Policy
+    from offramp.tasks.encoding import Row
 
 ROWS = {"cuda": 8192}
 """That are measured at most, by device."""
@@ -54,12 +49,23 @@ Examples:
 
 @app.command("bench", epilog=EXAMPLES)
 def bench_command(
-    model: Annotated[str, typer.Argument(help=f"Model folder, or a shape with random weights: {', '.join(SHAPES)}.")],
+    model: Annotated[
+        str,
+        typer.Argument(
+            help="Model folder, or a shape with random weights: bert-base, bert-large, roberta-base, albert-base, "
+            "minilm, tiny."
+        ),
+    ],
     policy: Annotated[
         str | None, typer.Option(help="When to leave; default: the model's own, or else made-up exits at 5 of 12.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Own texts: CSV, TSV, JSONL, Parquet, or .txt (one a line); default: made up.")
+    ] = None,
+    text: TextColumn = None,
+    text_pair: PairColumn = None,
+    max_length: Annotated[
+        int | None, typer.Option(help="Cut own texts to so many tokens; default: as trained.")
     ] = None,
     rows: Annotated[int | None, typer.Option(min=1, help="Most rows to measure with.")] = None,
     batch_sizes: Annotated[str, typer.Option(help="With commas between; a stream is measured in any case.")] = (
@@ -79,6 +85,11 @@ def bench_command(
 
     Everybody answers the same tokens, in turns, in one run. Rows come tokenised: that is not timed.
     """
+    from offramp.bench.run import Bench
+    from offramp.bench.workload import made_up_rows
+    from offramp.models.device import find_device
+    from offramp.prediction.files import heeding_ctrl_c
+
     sizes = _sizes(batch_sizes)
     opened, home = _open(model)
     target = out or home
@@ -90,7 +101,11 @@ def bench_command(
         say_own_policy(opened)
     _make(target)
     count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
-    texts = made_up_rows(count, opened) if data is None else _own_rows(data, opened, count)
+    if data is None:
+        refuse("is for own texts: give --data", text=text, text_pair=text_pair, max_length=max_length)
+        texts = made_up_rows(count, opened)
+    else:
+        texts = _own_rows(data, opened, count, text, text_pair, max_length)
     bench = Bench(
         opened, model, _policy(opened, policy, len(texts)), texts, device, precision, backend, threads, seconds
     )
@@ -126,6 +141,9 @@ def _sizes(text: str) -> list[int]:
 
 def _open(name: str) -> tuple[MultiExitModel, Path]:
     """The model, and where its results go."""
+    from offramp.bench.workload import SHAPES, model_of
+    from offramp.interop import load
+
     if name in SHAPES and not Path(name).exists():
         return model_of(SHAPES[name]), Path(f"bench-{name}")
     if not Path(resolve(name)).exists() and "/" not in name:
@@ -135,6 +153,10 @@ def _open(name: str) -> tuple[MultiExitModel, Path]:
 
 def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:
     """As asked, or the folder's; else a script, so that there is something to see."""
+    from offramp.bench.workload import scripted_exits
+    from offramp.engine.policy_choice import folder_policy, policy_for
+    from offramp.policies import Scripted
+
     if asked is None and (not model.name_or_path or folder_policy(Path(model.name_or_path)) is None):
         return scripted_exits(rows, model.backbone.depth)
     policy = policy_for(model, asked)
@@ -143,14 +165,22 @@ def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:
     return policy
 
 
-def _own_rows(path: Path, model: MultiExitModel, most: int) -> list[Row]:
+def _own_rows(
+    path: Path, model: MultiExitModel, most: int, text: str | None, text_pair: str | None, max_length: int | None
+) -> list[Row]:
     """Texts of a file, as tokens."""
+    from offramp.engine.texts import encode_texts
+    from offramp.prediction.inputs import is_text_file, open_table, table_texts
+    from offramp.tasks.encoding import Row, text_encoder
+
     if not model.name_or_path:
         refuse("needs a tokenizer, and a shape has none: name a model folder", data=path)
     if model.objective.name == "span":
         refuse("is for models that answer with labels: this one is measured with made-up tokens", data=path)
-    texts = _lines(path) if path.suffix == ".txt" else _cells(path, model)
-    encoded = encode_texts(text_encoder(model), model.backbone, list(islice(texts, most)))
+    if plain := is_text_file(str(path)):
+        refuse(f"names a column, and {path} is plain text", text=text, text_pair=text_pair)
+    texts = _lines(path) if plain else table_texts(open_table(str(path), None), model, text, text_pair)
+    encoded = encode_texts(text_encoder(model, max_length), model.backbone, list(islice(texts, most)))
     for number, row in enumerate(encoded, start=1):
         if isinstance(row, str):
             raise OfframpError(f"{path}: text {number}: {row}")
@@ -161,12 +191,10 @@ def _own_rows(path: Path, model: MultiExitModel, most: int) -> list[Row]:
 
 
 def _lines(path: Path) -> Iterator[Text]:
+    from offramp.tasks.files import Lines, open_bytes
+
     lines = Lines(open_bytes(path), str(path))
     return (line.rstrip("\r\n") for line in lines if line.strip())
-
-
-def _cells(path: Path, model: MultiExitModel) -> Iterator[Text]:
-    return (text for text, _ in table_items(open_table(str(path), None), model, None, None, []))
 
 
 def _make(folder: Path) -> None:
@@ -208,6 +236,7 @@ def _progress(check: Callable[[], None]) -> Iterator[OnProgress]:
 
 def _show(results: BenchResults, folder: Path) -> None:
     from offramp.bench.tables import bench_table, counted
+    from offramp.bench.verdict import verdict
 
     console = Console(highlight=False)
     machine = results.settings["machine"]

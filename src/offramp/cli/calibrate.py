@@ -17,7 +17,6 @@ from offramp.cli.refusal import refuse
 from offramp.cli.task_options import Data, DataDir, LabelColumn, PairColumn, TaskName
 from offramp.cli.task_options import TextColumn as TextOption
 from offramp.errors import Interrupted, OfframpError
-from offramp.interop import load
 from offramp.shipped import refuse_to_change, resolve
 
 if TYPE_CHECKING:
@@ -93,6 +92,7 @@ def calibrate_command(
     """
     from offramp.calibration.refusals import check_limits
     from offramp.calibration.run import calibrate, limit_of
+    from offramp.interop import load
 
     wishes: dict[str, Any] = {"max_loss": max_loss, "max_cost": max_cost, "confidence": confidence}
     wishes |= {"consistency": consistency, "metric": metric, "tolerance": tolerance, "flops": flops}

@@ -16,7 +16,6 @@ from offramp.cli.engine_options import Backend, BatchSize, Device, Fresh, Limit,
 from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_evaluate, trace_folder
 from offramp.cli.task_options import DataDir, LabelColumn, PairColumn, TaskName, TextColumn
 from offramp.errors import OfframpError
-from offramp.interop import load
 from offramp.shipped import is_shipped, results_home
 
 if TYPE_CHECKING:
@@ -63,6 +62,7 @@ def check_command(
     """
     from offramp.calibration.checking import check
     from offramp.calibration.drift import BROKEN, UNKNOWN
+    from offramp.interop import load
 
     if not is_shipped(model) and not model.is_dir():
         raise OfframpError(f"{model} is no folder: expected that of a calibrated model")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -12,9 +12,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from offramp.cli.app import app
-from offramp.evaluation.comparison import Comparison, Row
-from offramp.evaluation.comparison import compare as compare_results
-from offramp.evaluation.key_figures import metric_title
+
+if TYPE_CHECKING:
+    from offramp.evaluation.comparison import Comparison, Row
 
 EXAMPLES = """
 Examples:
@@ -56,6 +56,8 @@ def compare(
     out: Annotated[Path, typer.Option(help="Folder for the table, the plots and report.html.")] = Path("comparison"),
 ) -> None:
     """Lay evaluations side by side: one table, one plot, one report."""
+    from offramp.evaluation.comparison import compare as compare_results
+
     comparison = compare_results(
         sources,
         names=names.split(",") if names else None,
@@ -70,6 +72,8 @@ def compare(
 
 
 def _show(comparison: Comparison) -> None:
+    from offramp.evaluation.key_figures import metric_title
+
     console = Console()
     if not console.is_terminal:
         console.width = 160  # a file or a pipe has no width to keep to

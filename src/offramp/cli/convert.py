@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from offramp.cli.app import app
-from offramp.interop.conversion import convert as convert_checkpoint
 
 EXAMPLES = """
 Examples:
@@ -45,6 +44,8 @@ def convert(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing folder.")] = False,
 ) -> None:
     """Write a checkpoint as an offramp folder: config.json, model.safetensors and the tokenizer."""
+    from offramp.interop import convert as convert_checkpoint
+
     model = convert_checkpoint(
         source,
         destination,

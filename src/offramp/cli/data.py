@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from offramp.cli.app import app
-from offramp.tasks.download import download
-from offramp.tasks.tables import Record
+
+if TYPE_CHECKING:
+    from offramp.tasks.tables import Record
 
 EXAMPLES = """
 Examples:
@@ -38,6 +39,8 @@ def data(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Fetch files again that are there.")] = False,
 ) -> None:
     """Fetch GLUE, ELUE or SQuAD through the Hugging Face hub and write the official files."""
+    from offramp.tasks.download import download
+
     columns = (SpinnerColumn(), TextColumn("{task.description}  {task.completed:,.0f} rows"), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -16,27 +16,13 @@ from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_eva
 from offramp.cli.own_policy import say_own_policy
 from offramp.cli.task_options import Data, DataDir, LabelColumn, Metric, PairColumn, TaskName
 from offramp.cli.task_options import TextColumn as TextOption
-from offramp.engine.policy_choice import folder_policy
 from offramp.errors import OfframpError
-from offramp.evaluation.elue import reference_curve
-from offramp.evaluation.legacy_arrays import write_legacy_arrays
-from offramp.evaluation.results import Results
-from offramp.evaluation.run import evaluate
-from offramp.evaluation.tables import (
-    exits_table,
-    gates_table,
-    histogram_table,
-    pareto_table,
-    point_table,
-    policies_table,
-)
-from offramp.evaluation.trace_base import TraceBase
-from offramp.evaluation.writing import write_results
-from offramp.interop import load
-from offramp.models import MultiExitModel
-from offramp.policies import policy_from_text
 from offramp.shipped import results_home
-from offramp.tasks import Task
+
+if TYPE_CHECKING:
+    from offramp.evaluation import Results, TraceBase
+    from offramp.models import MultiExitModel
+    from offramp.tasks import Task
 
 EXAMPLES = """
 Examples:
@@ -90,6 +76,13 @@ def evaluate_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, one line a split.")] = False,
 ) -> None:
     """Score every exit, sweep every policy, and find the best operating points: one pass, then no model is needed."""
+    from offramp.engine.policy_choice import folder_policy
+    from offramp.evaluation import TraceBase, reference_curve
+    from offramp.evaluation.legacy_arrays import write_legacy_arrays
+    from offramp.evaluation.writing import write_results
+    from offramp.interop import load
+    from offramp.policies import policy_from_text
+
     asked = None if policy is None else policy_from_text(policy)
     if (model is None) == (trace is None):
         raise OfframpError("name a model to evaluate, or a trace of one (--trace FILE): one of the two")
@@ -145,12 +138,16 @@ def _folders(home: Path, task: Task, splits: tuple[str, ...], out: Path | None, 
 
 
 def _trace(model: MultiExitModel, task: Task, split: str, folder: Path, fresh: bool, **settings: Any) -> TraceBase:
+    from offramp.evaluation import evaluate
+
     with rows_bar(split) as on_rows:
         return evaluate(model, task, split=split, out=folder, fresh=fresh, on_rows=on_rows, **settings)
 
 
 def show(results: Results, files: list[Path]) -> None:
     """Print what was found."""
+    from offramp.evaluation import tables as shown
+
     console = Console(highlight=False)
     settings = results.settings
     rows = f"{results.rows:,} rows"
@@ -165,11 +162,11 @@ def show(results: Results, files: list[Path]) -> None:
         console.print(
             f"{settings['source']} has no labels: answers are compared with those of full depth", soft_wrap=True
         )
-    tables = [exits_table(results), policies_table(results), pareto_table(results)]
+    tables = [shown.exits_table(results), shown.policies_table(results), shown.pareto_table(results)]
     if results.point:
-        tables += [point_table(results, results.point), histogram_table(results.point)]
+        tables += [shown.point_table(results, results.point), shown.histogram_table(results.point)]
     if results.gates:
-        tables.append(gates_table(results.gates))
+        tables.append(shown.gates_table(results.gates))
     for table in tables:
         console.print(table)
     for folder in dict.fromkeys(path.parent for path in files):

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -14,14 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from offramp.cli.task_options import task_from_options
 from offramp.errors import OfframpError
-from offramp.evaluation.run import default_splits
-from offramp.evaluation.trace import OnRows
-from offramp.models import MultiExitModel
-from offramp.tasks import Task, own_task, squad_task
-from offramp.tasks import task as make_task
-from offramp.tasks.labels import model_labels
-from offramp.tasks.tables import read_table
-from offramp.tasks.trained import trained_task, training_record
+
+if TYPE_CHECKING:
+    from offramp.evaluation.trace import OnRows
+    from offramp.models import MultiExitModel
+    from offramp.tasks import Task
 
 
 def rows_to_evaluate(
@@ -35,6 +32,11 @@ def rows_to_evaluate(
     metric: str | None = None,
 ) -> Task:
     """The task asked for, or the one the model was trained on. Every row of an own file is evaluated on."""
+    from offramp.tasks import own_task
+    from offramp.tasks.labels import model_labels
+    from offramp.tasks.tables import read_table
+    from offramp.tasks.trained import trained_on, trained_task
+
     options: dict[str, Any] = {"text": text, "text_pair": text_pair, "label": label, "metric": metric}
     if model.objective.name == "span" and data is not None and data_dir is None:
         return _questions_of(model, data, options)
@@ -43,7 +45,7 @@ def rows_to_evaluate(
     labels = (
         () if model.objective.name == "regression" else model_labels(model) or tuple(map(str, range(model.outputs)))
     )
-    record = training_record(model).get("task", {})
+    record = trained_on(model)
     given = {name: value for name, value in options.items() if value is not None}
     if known := _rows_trained_on(record, data, given):
         return known
@@ -51,14 +53,19 @@ def rows_to_evaluate(
         return own_task(data, labels=labels, regression=not labels, **options)
     columns = read_table(data).columns
     trained = {name: record[name] for name in ("text", "text_pair", "label") if record.get(name) in columns}
+    if record.get("labels") == list(labels):
+        trained["written"] = record.get("written")
     return own_task(test=data, labels=labels, regression=not labels, **{**options, **trained, **given})
 
 
 def _questions_of(model: MultiExitModel, data: str, options: dict[str, Any]) -> Task:
     """A folder of SQuAD's, or all questions of a file in its format, as a task called as the file is."""
+    from offramp.tasks import squad_task
+    from offramp.tasks.trained import trained_on
+
     if Path(data).is_dir():
         return squad_task(data=data, **options)
-    _rows_trained_on(training_record(model).get("task", {}), data, {})
+    _rows_trained_on(trained_on(model), data, {})
     return dataclasses.replace(squad_task(test=data, **options), name=Path(data).name.split(".json")[0])
 
 
@@ -68,6 +75,8 @@ def _rows_trained_on(record: dict[str, Any], data: str, given: dict[str, Any]) -
         if Path(data).is_file() and str(Path(data).absolute()) == record.get("data"):
             raise OfframpError(f"{data} holds the rows the model was trained on: a score on them says nothing")
         return None
+    from offramp.tasks import task as make_task
+
     try:
         task = make_task(**{**record, "data": data, **given})
     except OfframpError:  # other rows, or other columns: not those
@@ -78,6 +87,8 @@ def _rows_trained_on(record: dict[str, Any], data: str, given: dict[str, Any]) -
 
 def splits_to_evaluate(task: Task, split: str | None, data: str | None) -> tuple[str, ...]:
     """The split asked for, or the dev splits; of an own file, all of it."""
+    from offramp.evaluation.run import default_splits
+
     if split is not None:
         return (split,)
     return default_splits(task) if data is None or task.dev_splits else task.splits

@@ -8,8 +8,6 @@ from typing import Annotated
 import typer
 
 from offramp.cli.app import app
-from offramp.exported_folder import export as export_model
-from offramp.policies import policy_from_json
 
 EXAMPLES = """
 Examples:
@@ -32,6 +30,9 @@ def export_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported folder.")] = False,
 ) -> None:
     """Write embeddings, layers and exits as ONNX files, with policy and tokenizer, for other runtimes."""
+    from offramp.exported_folder import export as export_model
+    from offramp.policies import policy_from_json
+
     manifest = export_model(
         model, folder, precision=precision, policy=policy, max_length=max_length, overwrite=overwrite
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich import box
@@ -13,13 +13,9 @@ from rich.table import Table
 from offramp.cli.app import app
 from offramp.cli.task_options import DataDir, PairColumn, TaskName, TextColumn, task_from_options
 from offramp.errors import OfframpError
-from offramp.folded_folder import ROWS, texts_of
-from offramp.folded_folder import fold as fold_folder
-from offramp.interop import load
-from offramp.interop.dialect import Model
-from offramp.prediction.inputs import table_items
-from offramp.tasks.squad import read_squad
-from offramp.tasks.tables import read_table
+
+if TYPE_CHECKING:
+    from offramp.interop.dialect import Model
 
 EXAMPLES = """
 Examples:
@@ -43,13 +39,16 @@ def fold_command(
     text_pair: PairColumn = None,
     rows: Annotated[
         int, typer.Option(help="Calibration rows; the model's training rows unless a task is named.")
-    ] = ROWS,
+    ] = 2000,
     constant: Annotated[
         float, typer.Option(help="A gate is constant if it differs on no more than this share of the rows.")
     ] = 0.0,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing model folder.")] = False,
 ) -> None:
     """Delete what gates always skip, and no longer ask gates that always keep: a smaller, faster model."""
+    from offramp.folded_folder import fold as fold_folder
+    from offramp.interop import load
+
     if data is not None and task is not None:
         raise OfframpError("rows of a task (--task) or of a file (--data): one of the two")
     chosen = task_from_options(task, data_dir)
@@ -62,9 +61,14 @@ def fold_command(
 
 def texts_in(data: str, model: Model, text: str | None, text_pair: str | None) -> list[Any]:
     """The texts of a file, as `offramp predict` reads them."""
+    from offramp.folded_folder import texts_of
+    from offramp.prediction.inputs import table_texts
+    from offramp.tasks.squad import read_squad
+    from offramp.tasks.tables import read_table
+
     if model.objective.name == "span":
         return texts_of(read_squad(data))
-    return [texts for texts, _ in table_items(read_table(data), model, text, text_pair, ())]
+    return list(table_texts(read_table(data), model, text, text_pair))
 
 
 def what_is_left(model: Model) -> Table:

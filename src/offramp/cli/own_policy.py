@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from offramp.engine.policy_choice import POLICY, folder_policy
-from offramp.models import MultiExitModel
-from offramp.models.weights_digest import weights_digest
+if TYPE_CHECKING:
+    from offramp.models import MultiExitModel
 
 
 def say_own_policy(model: MultiExitModel) -> None:
     """One line on the error output: the promise that comes with the folder's policy, or that it holds no more."""
+    from offramp.engine.policy_choice import POLICY, folder_policy
+    from offramp.models.weights_digest import weights_digest
+
     folder = Path(model.name_or_path or "")
     own = folder_policy(folder) if model.name_or_path else None
     if own is None:
@@ -29,10 +31,10 @@ def say_own_policy(model: MultiExitModel) -> None:
             err=True,
         )
     else:
-        typer.echo(f"under {own[0]}: {certificate['promise']['text']}", err=True)
+        typer.echo(f"under {own[0]}: {certificate['promise'].get('text')}", err=True)
 
 
 def _certificate(path: Path) -> dict[str, Any]:
     """As it is written: to read it as `offramp.calibration` does takes longer than an answer."""
     certificate = json.loads(path.read_text(encoding="utf-8")).get("certificate")
-    return certificate if isinstance(certificate, dict) and "promise" in certificate else {}
+    return certificate if isinstance(certificate, dict) and isinstance(certificate.get("promise"), dict) else {}

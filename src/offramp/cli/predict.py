@@ -6,7 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,30 +19,15 @@ from offramp.cli.predict_spans import MaxAnswerTokens, NBest, NullThreshold, pre
 from offramp.cli.refusal import refuse
 from offramp.cli.task_options import DataDir, PairColumn, TaskName, task_from_options
 from offramp.cli.task_options import TextColumn as TextOption
-from offramp.engine import Engine, Prediction, Text
 from offramp.errors import Interrupted, OfframpError
-from offramp.interop import load
-from offramp.models import MultiExitModel
-from offramp.policies import Policy, policy_from_text
-from offramp.prediction.files import Writer, heeding_ctrl_c, open_writer
-from offramp.prediction.inputs import (
-    ANSWER,
-    LINES,
-    Item,
-    answer_cells,
-    is_file_name,
-    kept_columns,
-    line_items,
-    open_table,
-    table_items,
-    takes_pairs,
-    text_item,
-)
-from offramp.prediction.span_predictor import SpanPredictor
-from offramp.tasks.benchmarks import find_benchmark
-from offramp.tasks.labels import label_names
-from offramp.tasks.submission import submission_names, write_submission
-from offramp.tasks.task import Task
+
+if TYPE_CHECKING:
+    from offramp.engine import Engine, Prediction, Text
+    from offramp.models import MultiExitModel
+    from offramp.policies import Policy
+    from offramp.prediction.files import Writer
+    from offramp.prediction.inputs import Item
+    from offramp.tasks import Task
 
 ROWS_AT_A_TIME = 256
 
@@ -73,7 +58,7 @@ Examples:
 def predict(
     model: Annotated[str, typer.Argument(help="Model folder.")],
     input: Annotated[
-        str | None, typer.Argument(help="A CSV, TSV, JSONL or Parquet file, a folder of them, - for a pipe, or a text.")
+        str | None, typer.Argument(help="A CSV, TSV, JSONL, Parquet or .txt file, a folder, - for a pipe, or a text.")
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Questions in SQuAD's format (.json, .json.xz), where the model answers such.")
@@ -127,6 +112,14 @@ def predict(
     Questions of a file (--data) are answered into a folder, once all are. A folder of files, or anything with
     --engine ray, is answered into a folder of parts; the same command again does what is missing.
     """
+    from offramp.engine import Engine
+    from offramp.interop import load
+    from offramp.policies import policy_from_text
+    from offramp.prediction import SpanPredictor
+    from offramp.prediction.files import open_writer
+    from offramp.prediction.inputs import ANSWER
+    from offramp.tasks.labels import label_names
+
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
     if not policy:
@@ -190,27 +183,35 @@ def _input(
     keep: str | None,
 ) -> tuple[list[str], Iterator[Item]]:
     """The columns that stand beside the answers, and what to answer."""
+    from offramp.prediction import inputs
+
     columns = {"text": text, "text_pair": text_pair, "keep": keep}
-    if input != "-" and not is_file_name(input):
+    if input != "-" and not inputs.is_file_name(input):
         refuse(f"is for files, and {input!r} is none", **columns, format=format)
-        return ["text"], iter([text_item(model, input, pair)])
+        return ["text"], iter([inputs.text_item(model, input, pair)])
     refuse("is for a text given as an argument: a file's columns are named with --text and --text-pair", pair=pair)
-    if input == "-" and format in (None, LINES):
+    if input == "-" and format in (None, inputs.LINES):
         refuse("names a column: say --format csv, tsv or jsonl", **columns)
-        return [], line_items(model)
+        return [], inputs.line_items(model)
     if input != "-":
         refuse("is of standard input: a file's format is told by its name", format=format)
-    names, beside = kept_columns(keep)
-    return beside, table_items(open_table(input, format), model, text, text_pair, names)
+    if inputs.is_text_file(input):
+        refuse(f"names a column, and {input} is plain text", **columns)
+        return [], inputs.line_items(model, input)
+    names, beside = inputs.kept_columns(keep)
+    return beside, inputs.table_items(inputs.open_table(input, format), model, text, text_pair, names)
 
 
 def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
+    from offramp.prediction.files import heeding_ctrl_c
+    from offramp.prediction.inputs import answer_cells
+
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
     failed, first = 0, ""
 
-    def texts() -> Iterator[Text]:
+    def texts() -> Iterator[Any]:
         for item, kept in items:
             beside.append(kept)
             yield item
@@ -258,6 +259,9 @@ def _answered(prediction: Prediction) -> tuple[str | float, int]:
 
 def _submit(engines: list[Engine], task: Task, split: str | None, folder: Path, original_names: bool) -> None:
     """One set of files for each policy and test split."""
+    from offramp.prediction.inputs import takes_pairs
+    from offramp.tasks.submission import write_submission
+
     splits = [split] if split else [name for name in task.splits if name.startswith("test")]
     if not splits:
         raise OfframpError(f"{task.name} has no test split here: it has {', '.join(task.splits)}")
@@ -283,6 +287,9 @@ def _submit(engines: list[Engine], task: Task, split: str | None, folder: Path, 
 
 def _refuse_same_names(engines: list[Engine], task: Task, split: str, original_names: bool) -> None:
     """Policies that differ in a sign only would write to one file."""
+    from offramp.tasks.benchmarks import find_benchmark
+    from offramp.tasks.submission import submission_names
+
     bench = find_benchmark(task.name)
     names = [submission_names(bench, split, str(one.policy), original_names)[0] for one in engines]
     twice = [name for name in names if names.count(name) > 1]

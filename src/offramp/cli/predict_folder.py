@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.cli.predict_progress import rows_progress
 from offramp.errors import Interrupted, OfframpError, needs
-from offramp.models import MultiExitModel
-from offramp.policies import Policy
-from offramp.prediction.files import FORMATS, heeding_ctrl_c
-from offramp.prediction.folder_run import Run, answer_here, find_files, settings_of, sources_of
-from offramp.prediction.inputs import kept_columns
-from offramp.prediction.part_folder import PartFolder
-from offramp.prediction.parts import RESERVED, ROWS_PER_PART, Job, Unreadable
+
+if TYPE_CHECKING:
+    from offramp.models import MultiExitModel
+    from offramp.policies import Policy
+    from offramp.prediction.folder_run import Run
+    from offramp.prediction.part_folder import PartFolder
+    from offramp.prediction.parts import Job, Unreadable
 
 PANEL = "A folder of answers"
 
@@ -29,7 +29,7 @@ Workers = Annotated[
     typer.Option(min=1, help="On Ray; default: one for each GPU or else CPU of the cluster.", rich_help_panel=PANEL),
 ]
 RowsPerPart = Annotated[
-    int | None, typer.Option(min=1, help=f"Rows in a file of answers; default: {ROWS_PER_PART}.", rich_help_panel=PANEL)
+    int | None, typer.Option(min=1, help="Rows in a file of answers; default: 10000.", rich_help_panel=PANEL)
 ]
 
 
@@ -51,6 +51,12 @@ def predict_folder(
     overwrite: bool,
 ) -> None:
     """Answer what is missing in the folder, and say what it holds."""
+    from offramp.prediction.files import FORMATS
+    from offramp.prediction.folder_run import find_files, settings_of, sources_of
+    from offramp.prediction.inputs import kept_columns
+    from offramp.prediction.part_folder import PartFolder
+    from offramp.prediction.parts import RESERVED, ROWS_PER_PART, Job
+
     if out is None:
         raise OfframpError("answers in parts are several files: name a folder for them with --out")
     if format not in (None, *FORMATS):
@@ -93,11 +99,16 @@ def _run(engine: str, workers: int | None, model: MultiExitModel) -> Run:
         raise OfframpError(f"--engine {engine}: expected local or ray")
     if workers is not None:
         raise OfframpError("--workers is for --engine ray")
+    from offramp.prediction.folder_run import answer_here
+
     return partial(answer_here, model=model)
 
 
 def _answer(run: Run, job: Job, folder: PartFolder, out: Path) -> list[Unreadable]:
     """Everything that is missing; the files that could not be read to their end."""
+    from offramp.prediction.files import heeding_ctrl_c
+    from offramp.prediction.parts import Unreadable
+
     unreadable = []
     missing = folder.missing()
     rows = before = folder.totals()["rows"]

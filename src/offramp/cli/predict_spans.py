@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.cli.predict_progress import rows_progress
 from offramp.cli.refusal import refuse
 from offramp.errors import Interrupted, OfframpError
-from offramp.prediction.files import heeding_ctrl_c
-from offramp.prediction.inputs import is_file_name
-from offramp.prediction.span_predictor import SpanPrediction, SpanPredictor
-from offramp.tasks.squad import read_squad, write_answers
-from offramp.tasks.squad.answers import N_BEST
-from offramp.tasks.squad.prediction_files import PREDICTIONS
+
+if TYPE_CHECKING:
+    from offramp.prediction import SpanPrediction, SpanPredictor
 
 PANEL = "Questions"
 
@@ -37,6 +34,9 @@ def predict_spans(
     predictor: SpanPredictor, input: str | None, pair: str | None, data: Path | None, out: Path | None, overwrite: bool
 ) -> None:
     """Answer the questions of a file into a folder, or one question on the terminal."""
+    from offramp.prediction.inputs import is_file_name
+    from offramp.tasks.squad.answers import N_BEST
+
     if input is not None and data is None and is_file_name(input):
         data, input = Path(input), None
     if (input is None) == (data is None):
@@ -57,6 +57,10 @@ def predict_spans(
 
 def _answer_file(predictor: SpanPredictor, data: Path, out: Path | None, overwrite: bool) -> None:
     """Write the files of the original programs: whole, or none of them."""
+    from offramp.prediction.files import heeding_ctrl_c
+    from offramp.tasks.squad import read_squad, write_answers
+    from offramp.tasks.squad.prediction_files import PREDICTIONS
+
     if out is None:
         raise OfframpError("answers to a file of questions are several files: name a folder for them with --out")
     if out.exists() and not out.is_dir():

@@ -65,7 +65,7 @@ def quickstart_command(
     """
     own = {"dev": dev, "test": test, "text": text, "text_pair": text_pair, "label": label}
     chosen = task_from_options(task, data_dir, data, **own, metric=metric, dev_share=dev_share)
-    from offramp.quickstart.run import quickstart  # the Trainer takes seconds to import
+    from offramp.quickstart.run import quickstart  # the Trainer takes seconds to import: not before mistakes are found
     from offramp.quickstart.summary import show
 
     outcome = quickstart(out, Wishes(backbone, rows, epochs, learning_rate, seed), chosen, quiet)

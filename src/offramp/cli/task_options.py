@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.errors import OfframpError
-from offramp.tasks import Task
-from offramp.tasks import task as make_task
+
+if TYPE_CHECKING:
+    from offramp.tasks import Task
 
 PANEL = "Which task"
 
@@ -44,4 +45,6 @@ def task_from_options(
         return None
     if task is None and data_dir is not None:
         raise OfframpError(f"--data-dir {data_dir} of which task? Name it, as in --task sst-2")
+    from offramp.tasks import task as make_task
+
     return make_task(task, data_dir=data_dir, data=data, **own)

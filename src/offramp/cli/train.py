@@ -25,14 +25,8 @@ from offramp.cli.task_options import (
     TextColumn,
     task_from_options,
 )
+from offramp.discovery import classes_below
 from offramp.errors import OfframpError
-from offramp.interop.checkpoint import read_json
-from offramp.recipes import REGISTRY
-from offramp.tasks import task as make_task
-from offramp.tasks.trained import RECORD
-from offramp.training.folder import RunFolder
-from offramp.training.plan import Plan, read_plan
-from offramp.training.published import backbone_family, published_exits, published_recipe, recipe_to_json, with_settings
 
 EXAMPLES = """
 Examples:
@@ -57,6 +51,7 @@ Examples:
 SCHEDULE = "How long and how fast (default: the paper's)"
 MODEL = "The model"
 RUN = "The run"
+RECIPES = ", ".join(sorted(map(str.lower, classes_below("Recipe", Path(__file__).parents[1] / "recipes"))))
 
 
 def _schedule(help: str) -> Any:
@@ -80,7 +75,7 @@ def train(
     ] = None,
     recipe: Annotated[
         str,
-        typer.Option(help=f"How to train: {', '.join(sorted(REGISTRY))}; or gates and exits, as ebert+elasticbert."),
+        typer.Option(help=f"How to train: {RECIPES}; or gates and exits, as ebert+elasticbert."),
     ] = "elasticbert",
     set_: Annotated[
         list[str] | None,
@@ -137,6 +132,17 @@ def train(
     quiet: Annotated[bool, _run("Show no progress.", "--quiet")] = False,
 ) -> None:
     """Train a multi-exit model: any recipe, any backbone, any task. Ctrl-C stops it so that --resume can go on."""
+    from offramp.tasks import task as make_task
+    from offramp.training.folder import RunFolder
+    from offramp.training.plan import Plan, read_plan
+    from offramp.training.published import (
+        backbone_family,
+        published_exits,
+        published_recipe,
+        recipe_to_json,
+        with_settings,
+    )
+
     own: dict[str, Any] = {
         "dev": dev,
         "test": test,
@@ -184,7 +190,7 @@ def train(
             save_steps=save_steps,
         )
     from offramp.training.phase_run import process_state
-    from offramp.training.run import run  # the Trainer takes seconds to import: not before it is needed
+    from offramp.training.run import run  # the Trainer takes seconds to import: not before mistakes are found
 
     run(plan, chosen, folder, resume, overwrite, report_to or (), quiet)
     process = process_state()
@@ -197,6 +203,9 @@ def train(
 
 def _reached(out: Path) -> str:
     """How near the gates came to their target."""
+    from offramp.interop.checkpoint import read_json
+    from offramp.tasks.trained import RECORD
+
     record = read_json(out / RECORD)
     flops = (record.get("dev") or {}).get("flops")
     if flops is None:

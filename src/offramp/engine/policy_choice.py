@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from offramp.errors import OfframpError, one_line
 from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
+from offramp.typed_json import read_object
 
 POLICY = "policy.json"
 GATE_THRESHOLD = "gate_threshold"
@@ -30,7 +30,12 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         policy, threshold = own or (Fixed(model.exits.layers[-1]), None)
         if threshold is not None:
             model.set_gate_threshold(threshold)
-    policy.check(model.objective.name, model.exits.layers)
+    try:
+        policy.check(model.objective.name, model.exits.layers)
+    except OfframpError as error:
+        if asked is not None or not model.name_or_path:
+            raise
+        raise OfframpError(f"{Path(model.name_or_path) / POLICY}: {error}") from error
     return policy
 
 
@@ -40,9 +45,9 @@ def folder_policy(folder: Path) -> tuple[Policy, float | None] | None:
     if not path.is_file():
         return None
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = read_object(path)
         policy = policy_from_json(data["policy"] if isinstance(data.get("policy"), dict) else data)
         threshold = data.get(GATE_THRESHOLD)
         return policy, None if threshold is None else float(threshold)
-    except (ValueError, AttributeError, TypeError) as error:
+    except (ValueError, TypeError) as error:
         raise OfframpError(f"{path} holds no policy ({one_line(error)})") from error

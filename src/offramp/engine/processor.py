@@ -102,6 +102,11 @@ def processor_name() -> str:
     return "|".join(map(processor_line, ("model name", "cpu family", "model", "stepping")))
 
 
+def processor_title() -> str:
+    """As its maker calls it."""
+    return processor_name().split("|")[0].split(":")[-1].strip()
+
+
 def has_wide_dot_products() -> bool:
     """Whether int8 products are added up in 32 bits at once (VNNI)."""
     flags = set(processor_line("flags").split())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from offramp.backbones import Backbone
@@ -10,6 +11,13 @@ from offramp.tasks.encoding import Row, TextEncoder
 
 Text = str | tuple[str, str]
 """A text, or a pair of texts."""
+
+
+@dataclass(frozen=True)
+class NoText:
+    """What stands in a text's place where there is none: why."""
+
+    why: str
 
 
 def encode_texts(encoder: TextEncoder, backbone: Backbone, items: Sequence[Any]) -> list[Row | str]:
@@ -25,6 +33,8 @@ def encode_texts(encoder: TextEncoder, backbone: Backbone, items: Sequence[Any])
 
 
 def what_is_wrong(item: Any) -> str | None:
+    if isinstance(item, NoText):
+        return item.why
     parts = item if isinstance(item, tuple) and len(item) == 2 else (item,)
     for part in parts:
         if not isinstance(part, str):

@@ -56,7 +56,7 @@ class TorchLayers(Layers):
     @torch.no_grad()
     def exit(self, exit: int, hidden: Sequence[Tensor]) -> Tensor:
         exits = self.model.exits
-        if not self.spans and exits.pooling == ("first",):
+        if not self.spans and exits.pooling_of[exit] == ("first",):
             first = torch.stack([row[0] for row in hidden]).unsqueeze(1)  # (n, 1, H): all that the exit looks at
             return self._said(exit, first, torch.ones(first.shape[:2], device=self.device))
         if not exits.pool_padding:

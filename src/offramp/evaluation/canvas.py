@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from io import BytesIO
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offramp.errors import needs
+from offramp.whole_file import whole_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -35,6 +37,13 @@ def figure_with_axes(width: float, height: float) -> tuple[Figure, Axes]:
     axes = figure.add_subplot()
     dress(axes)
     return figure, axes
+
+
+def save_figure(figure: Figure, path: Path) -> Path:
+    """As a PNG for print, whole or not at all."""
+    with whole_bytes(path) as file:
+        figure.savefig(file, format="png", dpi=200)
+    return path
 
 
 def dress(axes: Axes) -> None:

@@ -78,7 +78,7 @@ def _parse(text: str, source: str) -> dict[str, ReferenceCurve]:
     try:
         tasks = json.loads(text)["tasks"]
         return {task: ReferenceCurve(str(one["metric"]), _points(one["points"]), source) for task, one in tasks.items()}
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OfframpError(
             f'{source} is no reference curve ({one_line(error)}): expected {{"tasks": {{"elue/sst-2": '
             '{"metric": "accuracy", "points": [[mflops, percent], …]}}}'

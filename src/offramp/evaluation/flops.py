@@ -33,6 +33,7 @@ class ModelShape:
 
     @staticmethod
     def of(model: MultiExitModel) -> ModelShape:
+        """The shape of a model."""
         config = model.config.backbone_config
         return ModelShape(
             family=config.model_type,

@@ -9,6 +9,7 @@ import numpy as np
 from offramp.errors import OfframpError
 from offramp.evaluation.trace_base import TraceBase
 from offramp.policies.entropy import DEEBERT, Entropy
+from offramp.whole_file import whole_bytes
 
 KEPT = ("f1", "matthews", "accuracy")
 """The score that DeeBERT's program keeps is the first of these that the task has."""
@@ -24,12 +25,12 @@ def write_legacy_arrays(trace: TraceBase, folder: str | Path) -> list[Path]:
         raise OfframpError("DeeBERT's arrays hold scores of labels: they need a labelled classification task")
     metric = next((metric for metric in KEPT if metric in trace.metrics), trace.metrics[0])
     folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    files = [folder / "each_layer.npy"]
-    np.save(files[0], np.array([one.scores[metric] for one in trace.scores()]))
+    arrays = {"each_layer.npy": np.array([one.scores[metric] for one in trace.scores()])}
     for threshold in DEEBERT:
         point = trace.point(Entropy(threshold))
         content = [point.exits, trace.seconds * point.cost, point.cost, point.scores[metric]]
-        files.append(folder / f"entropy_{threshold}.npy")
-        np.save(files[-1], np.array(content, dtype=object), allow_pickle=True)
-    return files
+        arrays[f"entropy_{threshold}.npy"] = np.array(content, dtype=object)
+    for name, array in arrays.items():
+        with whole_bytes(folder / name) as file:
+            np.save(file, array, allow_pickle=True)
+    return [folder / name for name in arrays]

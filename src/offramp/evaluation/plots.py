@@ -16,6 +16,7 @@ from offramp.evaluation.canvas import (
     dress,
     empty_figure,
     figure_with_axes,
+    save_figure,
     shortened,
     times_100,
 )
@@ -55,9 +56,8 @@ def write_plots(results: Results | Sequence[Results], folder: Path) -> list[Path
         figures["histogram.png"] = histogram_figure(several[0])
         if several[0].gates:
             figures["gates.png"] = gates_figure(several[0].gates)
-    folder.mkdir(parents=True, exist_ok=True)
     for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=200)
+        save_figure(figure, folder / name)
     return [folder / name for name in figures]
 
 

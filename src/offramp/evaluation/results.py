@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError, one_line
+from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
 
 FORMAT = 1
@@ -131,6 +132,7 @@ class Results:
         return self.exits[-1]
 
     def write(self, path: Path) -> None:
+        """As JSON that `read` reads."""
         data = {"format": FORMAT, **dataclasses.asdict(self)}
         with whole_file(path) as file:
             file.write(json.dumps(data, indent=1, ensure_ascii=False) + "\n")
@@ -139,35 +141,22 @@ class Results:
     def read(path: Path) -> Results:
         """What `write` wrote."""
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            if data.pop("format") != FORMAT:
+            data = read_object(path)
+            if typed(int, data.pop("format", None), "format") != FORMAT:
                 raise OfframpError(f"{path} was written by another version of offramp: evaluate the model again")
-            return _results(data)
+            return _checked(typed(Results, data))
         except OSError as error:
             raise OfframpError(f"{path} cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             if isinstance(error, OfframpError):
                 raise
             raise OfframpError(f"{path} is no results file of offramp evaluate ({one_line(error)})") from error
 
 
-def _results(data: dict[str, Any]) -> Results:
-    exits = [ExitScore(**exit) for exit in data.pop("exits")]
-    sweeps = [
-        Sweep(**{**sweep, "points": [_point(point) for point in sweep["points"]]}) for sweep in data.pop("sweeps")
-    ]
-    pareto = [_point(point) for point in data.pop("pareto")]
-    asked, gates = data.pop("point"), data.pop("gates", None)
-    return Results(
-        exits=exits,
-        sweeps=sweeps,
-        pareto=pareto,
-        point=_point(asked) if asked else None,
-        gates=GateReport(**gates) if gates else None,
-        **data,
-    )
-
-
-def _point(data: dict[str, Any]) -> OperatingPoint:
-    """JSON keys are texts; layers are numbers."""
-    return OperatingPoint(**{**data, "exits": {int(layer): count for layer, count in data["exits"].items()}})
+def _checked(results: Results) -> Results:
+    """What every reader of results relies on."""
+    if not results.exits or not results.metrics:
+        raise ValueError("exits and metrics must not be empty")
+    if results.depth < 1 or any(not 1 <= exit.layer <= results.depth for exit in results.exits):
+        raise ValueError("exits must be after layers that there are")
+    return results

@@ -9,7 +9,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from offramp.errors import OfframpError
 from offramp.evaluation.span_trace import collect_spans
@@ -43,6 +45,7 @@ def evaluate(
     threads: int | None = None,
     limit: int | None = None,
     on_rows: OnRows | None = None,
+    said: NDArray[np.float32] | None = None,
 ) -> TraceBase:
     """Ask every exit of a model about every row of a split, once.
 
@@ -58,6 +61,7 @@ def evaluate(
         backend: as `Engine` takes it, and so `batch_size` and `threads`.
         limit: only the first so many rows, or questions.
         on_rows: told how many rows, or windows, are done, and of how many.
+        said: the exits' logits, as in a trace, where they are known already: the model is not run.
 
     The trace is a `Trace` or, where answers are spans, a `SpanTrace`.
 
@@ -92,6 +96,7 @@ def evaluate(
         fingerprint=mark,
         recipe=recipe_name(record),
         on_rows=on_rows,
+        said=said,
     )
     if folder:
         trace.save(folder / TRACE)

@@ -186,15 +186,20 @@ def one_pass(
     fingerprint: str = "",
     recipe: str | None = None,
     on_rows: OnRows | None = None,
+    said: NDArray[np.float32] | None = None,
 ) -> dict[str, Any]:
-    """Run a model over rows: the fields of a trace that do not depend on what the model is asked."""
+    """Run a model over rows, unless it is known what it `said`: the fields of a trace that do not depend on what the
+    model is asked.
+    """
     device = torch.device(device if device is not None else model.device)
     started = time.perf_counter()
     gates = GateCounting(model, len(rows)) if model.gates is not None and not model.gates.are_open else None
     if batch_size is not None and batch_size < 1:
         raise OfframpError(f"batch size must be 1 or more, not {batch_size}")
     own = own_precision(model, device) if precision is None else precision
-    if gates:
+    if said is not None:
+        logits = said
+    elif gates:
         choose(model, str(device), own, "torch" if backend == "auto" else backend, threads)
         kind = None if own == "fp32" else precision
         logits = exit_logits(model, rows, encoder, batch_size or GATED_ROWS, device, kind, on_rows, gates)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import zipfile
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,17 @@ from offramp.evaluation.flops import GateCounts, ModelShape, ebert_flops_to, elu
 from offramp.evaluation.results import ExitScore, GateReport, OperatingPoint, Results, Sweep
 from offramp.evaluation.sweep import area, pareto
 from offramp.policies import REGISTRY, Policy, policy_from_text
+from offramp.typed_json import typed
+from offramp.whole_file import whole_bytes
 
 FORMAT = 1
+DEEPEST, LARGEST = 1000, 2**24
+"""Of a model's layers, and of its other sizes: a file that says more is damaged."""
+UNREADABLE = (
+    *(OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, RecursionError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, NotImplementedError),
+)
+"""What NumPy, zip files and our own fields say to what is no trace."""
 
 Some = TypeVar("Some", bound="TraceBase")
 
@@ -296,10 +306,8 @@ class TraceBase(ABC):
         arrays: dict[str, Any] = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
         about = {name: value for name, value in fields.items() if name not in arrays}
         about |= {"format": FORMAT, "kind": self.kind, "shape": dataclasses.asdict(self.shape)}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".part.npz")
-        np.savez_compressed(scratch, about=np.array(json.dumps(about)), **arrays)
-        scratch.replace(path)
+        with whole_bytes(path) as file:
+            np.savez_compressed(file, about=np.array(json.dumps(about)), **arrays)
         return path
 
     @classmethod
@@ -311,15 +319,32 @@ class TraceBase(ABC):
                 fields |= {name: stored[name] for name in stored.files if name != "about"}
             if fields.pop("format") != FORMAT:
                 raise OfframpError(f"{path} was written by another version of offramp: evaluate the model again")
-            fields = {name: _frozen(value) for name, value in fields.items()}
             made_for = cls._class_for(fields.pop("kind", "classification"))
-            return made_for(**fields | {"shape": ModelShape(**fields["shape"])})
+            kinds = get_type_hints(made_for)
+            fields |= {
+                name: typed(kinds[name], value, name)
+                for name, value in fields.items()
+                if not isinstance(value, np.ndarray)
+            }
+            return made_for(**fields)._checked()
         except FileNotFoundError as error:
             raise OfframpError(f"there is no trace {path}") from error
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError, zipfile.BadZipFile) as error:
+        except UNREADABLE as error:
             if isinstance(error, OfframpError) and str(path) in str(error):
                 raise
             raise OfframpError(f"{path} is no trace of offramp evaluate ({one_line(error)})") from error
+
+    def _checked(self: Some) -> Some:
+        """What is computed from a trace that was read relies on this."""
+        layers, shape = self.exit_layers, self.shape
+        if not layers or list(layers) != sorted(layers) or layers[0] < 1 or layers[-1] != shape.depth:
+            raise ValueError(f"exit_layers must ascend from 1 or more to {shape.depth}")
+        sizes = dataclasses.asdict(shape).values()
+        if shape.depth > DEEPEST or any(isinstance(size, int) and not 1 <= size <= LARGEST for size in sizes):
+            raise ValueError("shape must hold the sizes of a model")
+        if not self.metrics:
+            raise ValueError("metrics must not be empty")
+        return self
 
     @classmethod
     def _class_for(cls: type[Some], kind: str) -> type[Some]:
@@ -327,11 +352,6 @@ class TraceBase(ABC):
             if kind in known.kinds:
                 return known
         raise OfframpError(f"it is of {kind}: expected {' or '.join(sorted(cls.kinds))}")
-
-
-def _frozen(value: Any) -> Any:
-    """JSON has no tuples."""
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _rule(name: str) -> type[Policy]:

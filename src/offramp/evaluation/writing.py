@@ -10,6 +10,7 @@ from typing import Any
 
 from offramp.errors import OfframpError, needs
 from offramp.evaluation.results import OperatingPoint, Results
+from offramp.whole_file import whole_file
 
 log = logging.getLogger("offramp")
 
@@ -85,7 +86,7 @@ def _layers(results: Results) -> list[int]:
 
 
 def _write_csv(path: Path, header: Sequence[str], lines: Sequence[Sequence[Any]]) -> Path:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with whole_file(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(header)
         writer.writerows([round(cell, 6) if isinstance(cell, float) else cell for cell in line] for line in lines)

@@ -17,6 +17,7 @@ from torch import Tensor
 from offramp.errors import OfframpError, one_line
 from offramp.interop.tensorflow_checkpoint import albert_names, read_tensorflow_checkpoint
 from offramp.shipped import resolve
+from offramp.typed_json import read_object
 
 CONFIG = "config.json"
 GOOGLE_CONFIG = "albert_config.json"
@@ -55,8 +56,10 @@ def read_checkpoint(path_or_name: str | Path, revision: str | None = None) -> Ch
     shards = [weights]
     if weights.name.endswith(".index.json"):
         parts = read_json(weights).get("weight_map")
-        if not isinstance(parts, dict):
+        if not isinstance(parts, dict) or not all(isinstance(name, str) for name in parts.values()):
             raise OfframpError(f"{weights} names no weights (no weight_map); copy the model again")
+        if strange := [name for name in parts.values() if Path(name).name != name or "\0" in name]:
+            raise OfframpError(f"{weights}: {strange[0]!r} is no name of a file beside it; copy the model again")
         shards = [folder / name for name in sorted(set(parts.values()))]
     tensors: dict[str, Tensor] = {}
     for shard in shards:
@@ -68,12 +71,13 @@ def read_json(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise OfframpError(f"{path} is missing: {path.parent} is not a model folder")
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+        return read_object(path)
+    except json.JSONDecodeError as error:
         raise OfframpError(f"{path} is not valid JSON ({one_line(error)}); copy the model again") from error
-    if not isinstance(data, dict):
-        raise OfframpError(f"{path} holds no JSON object; copy the model again")
-    return data
+    except ValueError as error:
+        raise OfframpError(f"{path} holds no JSON object ({one_line(error)}); copy the model again") from error
+    except OSError as error:
+        raise OfframpError(f"{path} cannot be read ({error.strerror})") from error
 
 
 def tensorflow_prefix(path: Path) -> Path | None:
@@ -113,13 +117,15 @@ def _weights_file(folder: Path) -> Path:
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
-    if not path.is_file():
-        raise OfframpError(f"{path} is missing: copy all parts of the model")
     try:
+        if not path.is_file():
+            raise OfframpError(f"{path} is missing: copy all parts of the model")
         if path.suffix == ".safetensors":
             return load_file(path)
         tensors = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError as error:
+    except OfframpError:
+        raise
+    except (UnpicklingError, LookupError, TypeError, ValueError, AttributeError, AssertionError) as error:
         raise OfframpError(
             f"{path} is damaged or holds Python objects besides weights, which offramp never runs; "
             "save the weights alone, as safetensors"

@@ -15,6 +15,7 @@ from offramp.backbones.base import REGISTRY
 from offramp.errors import OfframpError
 from offramp.interop.checkpoint import Checkpoint
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+from offramp.models.config import check_sizes
 
 Model = MultiExitForSequenceClassification | MultiExitForQuestionAnswering
 
@@ -72,6 +73,7 @@ def backbone_config(checkpoint: Checkpoint, backbone: type[Backbone]) -> PreTrai
     settings = {
         key: value for key, value in checkpoint.config.items() if key in known and key != "transformers_version"
     }
+    check_sizes(settings)
     return backbone.config_class(**settings)
 
 

@@ -35,7 +35,7 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     depth, prefix = encoder.num_hidden_layers, encoder_prefix(checkpoint, backbone)
     span = wishes.span or _made_for(checkpoint, "QuestionAnswering")
 
-    pooler, head = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth)), _head(checkpoint, span)
+    pooler, head = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth)), head_of(checkpoint, span)
     outputs = rows(checkpoint, f"{head}.weight") if head else wishes.num_labels or 2
     options = {"poolers": 0} if span else {}
     config = MultiExitConfig(
@@ -64,7 +64,8 @@ def _pooler(checkpoint: Checkpoint, pretrained: str) -> str | None:
     return next((name for name in candidates if f"{name}.weight" in checkpoint.tensors), None)
 
 
-def _head(checkpoint: Checkpoint, span: bool) -> str | None:
+def head_of(checkpoint: Checkpoint, span: bool = False) -> str | None:
+    """The linear layer that a fine-tuned model answers with; None where there is none."""
     if span:
         candidates: tuple[str, ...] = ("qa_outputs",)
     elif checkpoint.config.get("architectures") and not _made_for(checkpoint, "SequenceClassification"):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,12 +75,18 @@ def load(
 
 
 def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
-    """Find the dialect a checkpoint is written in, and read it."""
+    """Read a checkpoint in the dialect it is written in."""
+    dialect = find_dialect(checkpoint)
+    if wishes.legacy_last_exit and dialect is not deebert:
+        raise OfframpError(f"{checkpoint.folder}: only DeeBERT's checkpoints have a legacy last exit")
+    return with_new_classifiers(dialect.translate(checkpoint, wishes), wishes)
+
+
+def find_dialect(checkpoint: Checkpoint) -> Dialect:
+    """The first that knows it."""
     for dialect in DIALECTS:
         if dialect.recognises(checkpoint):
-            if wishes.legacy_last_exit and dialect is not deebert:
-                raise OfframpError(f"{checkpoint.folder}: only DeeBERT's checkpoints have a legacy last exit")
-            return with_new_classifiers(dialect.translate(checkpoint, wishes), wishes)
+            return dialect
     raise OfframpError(
         f"{checkpoint.folder}: neither config.json nor the names of the weights tell what model this is; "
         'add "model_type" (bert, roberta, albert or elasticbert) to config.json'
@@ -131,7 +137,9 @@ def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) 
             target.copy_(_fitting(checkpoint, source, target))
     refuse_nan(model, checkpoint.weights)
     model.name_or_path = str(checkpoint.folder)  # where its tokenizer lies
-    _report_new(model, sources)
+    model.new_exits = tuple(_new_exits(model, sources))
+    if model.new_exits:
+        log.warning(NEW, ", ".join(map(str, model.new_exits)))
     if whole:
         _report_unused(checkpoint, translation.ignored, set(sources.values()))
     model.eval()
@@ -164,15 +172,31 @@ def _precision(checkpoint: Checkpoint) -> torch.dtype:
     return torch.promote_types(saved, torch.float32)
 
 
-def _report_new(model: Model, sources: dict[str, str | None]) -> None:
-    """Say which exits must be trained before they can answer."""
-    layers = [
-        layer
-        for layer, number in zip(model.exits.layers, model.exits.classifier_of, strict=True)
-        if sources[f"exits.classifiers.{number}.weight"] is None
-    ]
-    if layers:
-        log.warning("the exits after layers %s are new: train them before use", ", ".join(map(str, layers)))
+NEW = "the exits after layers %s are new: train them before use"
+
+
+@contextmanager
+def saying_only(wanted: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """Of our warnings these alone."""
+    log.addFilter(wanted)
+    try:
+        yield
+    finally:
+        log.removeFilter(wanted)
+
+
+def expecting_new_exits() -> AbstractContextManager[None]:
+    """Before training it goes without saying that exits are new."""
+    return saying_only(lambda record: record.msg != NEW)
+
+
+def _new_exits(model: Model, sources: dict[str, str | None]) -> Iterator[int]:
+    """The layers of exits that must be trained before they can answer."""
+    poolers = model.exits.pooler_of or (None,) * len(model.exits)
+    for layer, pooler, classifier in zip(model.exits.layers, poolers, model.exits.classifier_of, strict=True):
+        parts = [f"classifiers.{classifier}", *([] if pooler is None else [f"poolers.{pooler}"])]
+        if any(sources[f"exits.{part}.weight"] is None for part in parts):
+            yield layer
 
 
 def _report_unused(checkpoint: Checkpoint, ignored: str, used: set[str | None]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
@@ -12,6 +13,10 @@ from offramp.errors import OfframpError
 from offramp.models.gate_settings import GateSettings
 
 POOLINGS = ("first", "mean", "max")
+MOST = {"num_hidden_layers": 1000, "num_labels": 100_000, "num_hidden_groups": 1000, "inner_group_num": 1000}
+"""Beyond these a configuration is damaged: to build it would take all memory there is, and hours."""
+SIZES = (*MOST, "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "max_position_embeddings")
+"""Of which there is at least one."""
 
 
 class MultiExitConfig(PreTrainedConfig):
@@ -25,7 +30,8 @@ class MultiExitConfig(PreTrainedConfig):
             neighbouring exits (1 = one for all, 0 = none: the pooled vector goes straight to the classifier).
             Default: each exit its own.
         classifiers: the same for the linear classifiers.
-        pooling: what the pooler sees of a layer's output: `first` token, `mean`, `max`, or a sum such as `first+mean`.
+        pooling: what the pooler sees of a layer's output: `first` token, `mean`, `max`, or a sum such as `first+mean`;
+            or a list of these, one for each exit.
         pool_padding: let mean and max run over padding too, as ELBERT's released code does; and let a span's
             probabilities do so, as EBERT's does.
         pooler_size: width of the poolers; default: the backbone's.
@@ -46,7 +52,7 @@ class MultiExitConfig(PreTrainedConfig):
     exit_layers: Any = None
     poolers: Any = None
     classifiers: Any = None
-    pooling: str = "first"
+    pooling: Any = "first"
     pool_padding: bool = False
     pooler_size: Any = None
     exit_dropout: Any = None
@@ -55,7 +61,9 @@ class MultiExitConfig(PreTrainedConfig):
     gates: Any = None
 
     def __post_init__(self, **kwargs: Any) -> None:
+        check_sizes(kwargs)
         self.backbone_config = as_config(self.backbone_config)
+        check_sizes({"num_hidden_layers": self.num_hidden_layers})
         if self.exit_layers is None:
             self.exit_layers = list(range(1, self.num_hidden_layers + 1))
         self.exit_layers = [int(layer) for layer in self.exit_layers]
@@ -91,9 +99,11 @@ class MultiExitConfig(PreTrainedConfig):
     def _check_heads(self) -> None:
         if self.problem_type == "multi_label_classification":
             raise OfframpError("several labels for one text are not supported: train one model for each label")
-        unknown = [part for part in str(self.pooling).split("+") if part not in POOLINGS]
-        if unknown:
-            raise OfframpError(f"pooling {self.pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
+        for pooling in self.poolings:
+            if any(part not in POOLINGS for part in str(pooling).split("+")):
+                raise OfframpError(f"pooling {pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
+        if len(self.poolings) != self.num_exits:
+            raise OfframpError(f"pooling names {len(self.poolings)} exits, but the model has {self.num_exits}")
         if self.poolers == [] and self.pooler_size != self.hidden_size:
             raise OfframpError("pooler_size needs poolers: without them the classifiers see the backbone's width")
 
@@ -130,6 +140,11 @@ class MultiExitConfig(PreTrainedConfig):
     def num_exits(self) -> int:
         return len(self.exit_layers)
 
+    @property
+    def poolings(self) -> list[Any]:
+        """Of each exit, also where one is said for all."""
+        return list(self.pooling) if isinstance(self.pooling, list | tuple) else [self.pooling] * self.num_exits
+
     def keep(self, layers: int | None = None, exits: Sequence[int] | str | None = None) -> None:
         """Cut the backbone after `layers` layers and keep the exits at the layers in `exits` (or "all", or "last").
 
@@ -148,6 +163,8 @@ class MultiExitConfig(PreTrainedConfig):
             kept = kept[-1:]
         # Learned loss weights are for one set of exits, and add up to their number.
         self.learned_loss_weights = self.learned_loss_weights and len(kept) == self.num_exits
+        if not isinstance(self.pooling, str):
+            self.pooling = [self.pooling[i] for i in kept]
         self.exit_layers = [self.exit_layers[i] for i in kept]
         self.poolers = [self.poolers[i] for i in kept] if self.poolers else []
         self.classifiers = [self.classifiers[i] for i in kept]
@@ -178,9 +195,18 @@ def as_config(config: Any) -> PreTrainedConfig:
         return config
     if not isinstance(config, dict) or "model_type" not in config:
         raise OfframpError("backbone_config must be a Hugging Face configuration, or its dict with a model_type")
+    check_sizes(config)
     known = AutoConfig.for_model(config["model_type"], **{k: v for k, v in config.items() if k != "model_type"})
     backbone_class(known)
     return known
+
+
+def check_sizes(settings: Mapping[str, Any]) -> None:
+    """Refuse numbers that no model has."""
+    for name, value in settings.items():
+        least, most = 1 if name in SIZES else -math.inf, MOST.get(name, math.inf)
+        if isinstance(value, int | float) and not least <= value <= most:
+            raise OfframpError(f"{name} is {value}: expected {f'1 to {most}' if name in MOST else '1 or more'}")
 
 
 def spread(sharing: int | Sequence[int] | None, exits: int, what: str) -> list[int]:
@@ -194,7 +220,7 @@ def spread(sharing: int | Sequence[int] | None, exits: int, what: str) -> list[i
             raise OfframpError(f"{sharing} {what}: an exit needs a classifier, and may do without a pooler (0)")
         return [exit * sharing // exits for exit in range(exits)] if sharing else []
     numbers = [int(number) for number in sharing]
-    if numbers and len(numbers) != exits:
+    if (numbers or what == "classifiers") and len(numbers) != exits:
         raise OfframpError(f"{what} names {len(numbers)} exits, but the model has {exits}")
     return numbers
 

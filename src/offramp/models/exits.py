@@ -23,7 +23,7 @@ class Exits(nn.Module):
         self.layers = tuple(config.exit_layers)
         self.pooler_of = tuple(config.poolers)
         self.classifier_of = tuple(config.classifiers)
-        self.pooling = tuple(config.pooling.split("+"))
+        self.pooling_of = tuple(tuple(pooling.split("+")) for pooling in config.poolings)
         self.pool_padding = config.pool_padding
         self.each_token = each_token
         hidden, width = config.hidden_size, config.pooler_size
@@ -36,20 +36,24 @@ class Exits(nn.Module):
 
     def forward(self, exit: int, hidden: Tensor, attention_mask: Tensor) -> Tensor:
         """Logits of exit `exit` (0-based) from its layer's output: (B, T, H) to (B, C), or (B, T, C) by token."""
-        pooled = hidden if self.each_token else self.pool(hidden, attention_mask)  # (B, H) or (B, T, H)
-        if self.pooler_of:
-            pooled = torch.tanh(self.poolers[str(self.pooler_of[exit])](pooled))
-        logits: Tensor = self.classifiers[str(self.classifier_of[exit])](self.dropout(pooled))
+        logits = self.head(exit, hidden if self.each_token else self.pool(exit, hidden, attention_mask))
         if self.each_token and not self.pool_padding:
             # Padding can be no answer, and must not change the probabilities of what can.
             logits = logits.masked_fill(attention_mask.unsqueeze(-1) == 0, torch.finfo(logits.dtype).min)
         return logits
 
-    def pool(self, hidden: Tensor, attention_mask: Tensor) -> Tensor:
-        """One vector for each sample: (B, T, H) to (B, H)."""
+    def head(self, exit: int, pooled: Tensor) -> Tensor:
+        """Logits of exit `exit` (0-based) from what it looks at: (B, H) to (B, C), or (B, T, H) to (B, T, C)."""
+        if self.pooler_of:
+            pooled = torch.tanh(self.poolers[str(self.pooler_of[exit])](pooled))
+        logits: Tensor = self.classifiers[str(self.classifier_of[exit])](self.dropout(pooled))
+        return logits
+
+    def pool(self, exit: int, hidden: Tensor, attention_mask: Tensor) -> Tensor:
+        """What exit `exit` (0-based) looks at, one vector for each sample: (B, T, H) to (B, H)."""
         seen = torch.ones_like(attention_mask) if self.pool_padding else attention_mask
         pooled = torch.zeros_like(hidden[:, 0])
-        for kind in self.pooling:
+        for kind in self.pooling_of[exit]:
             if kind == "first":
                 pooled = pooled + first_real_token(hidden, attention_mask)
             elif kind == "mean":

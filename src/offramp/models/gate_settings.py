@@ -70,6 +70,7 @@ class GateSettings:
             raise OfframpError(f"gates: temperature must be more than 0, not {self.temperature}")
 
     def to_json(self) -> dict[str, Any]:
+        """As it stands in `config.json`."""
         data = dataclasses.asdict(self)
         if self.folded is not None:
             data["folded"] = [dataclasses.asdict(layer) for layer in self.folded]

@@ -138,6 +138,7 @@ class Gates(nn.Module):
         self.in_training = True
 
     def layer(self, index: int) -> LayerGates:
+        """The gates of one layer (0-based)."""
         layer: LayerGates = self.layers[index]  # type: ignore[assignment]
         return layer
 
@@ -159,6 +160,7 @@ class Gates(nn.Module):
                 units.threshold = settings.threshold
 
     def set_mode(self, mode: Mode) -> None:
+        """How gates decide from now on."""
         self.mode = mode
         self.train(self.in_training)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from offramp.errors import OfframpError, one_line
@@ -22,14 +22,21 @@ def checked_from_pretrained(from_pretrained: Callable[..., Any], name: Any, *arg
     name = resolve(name) if isinstance(name, str | Path) else name
     as_wished = kwargs.get("dtype", kwargs.get("torch_dtype")) is not None
     wants_report = kwargs.pop("output_loading_info", False)
+    may_differ = kwargs.pop("ignore_mismatched_sizes", False)
     try:
-        model, report = from_pretrained(name, *args, output_loading_info=True, **kwargs)
+        model, report = from_pretrained(
+            name, *args, output_loading_info=True, ignore_mismatched_sizes=True, **kwargs
+        )  # those that differ are refused below: transformers would not say which in one line
     except torch.OutOfMemoryError:
         raise
-    except (SafetensorError, RuntimeError) as error:
-        raise OfframpError(what_is_wrong(name, error)) from error
+    except SafetensorError as error:
+        raise OfframpError(f"{damaged_file(name)} is damaged ({one_line(error)}); copy the model again") from error
+    except RuntimeError as error:
+        raise OfframpError(f"{name}: the weights do not fit config.json ({one_line(error)})") from error
     except OSError as error:
         raise OfframpError(f"{name}: {one_line(error)}") from error
+    if report["mismatched_keys"] and not may_differ:
+        refuse_shapes(model, name, report["mismatched_keys"])
     if report["missing_keys"]:
         missing = sorted(report["missing_keys"])[0]
         raise OfframpError(f"{name}: weight {missing} is missing, which config.json calls for")
@@ -40,15 +47,23 @@ def checked_from_pretrained(from_pretrained: Callable[..., Any], name: Any, *arg
     return (model, report) if wants_report else model
 
 
-def what_is_wrong(name: Any, error: Exception) -> str:
-    """Hugging Face says that weights do not fit, but not in one line which; our own reader does."""
-    from offramp.interop import load
+def damaged_file(folder: Any) -> Any:
+    """The file of a folder that cannot be opened; the folder where that is not to be told."""
+    for path in sorted(Path(folder).glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                continue
+        except SafetensorError:
+            return path
+    return folder
 
-    try:
-        load(name)
-    except OfframpError as known:
-        return str(known)
-    return f"{name}: the weights do not fit config.json ({one_line(error)})"
+
+def refuse_shapes(model: nn.Module, where: Any, found: Collection[tuple[str, Any, Any]]) -> None:
+    """Say which weight has another shape than the model's: the first, as many follow from it."""
+    shapes = {name: (tuple(saved), tuple(called_for)) for name, saved, called_for in found}
+    first = next((name for name in model.state_dict() if name in shapes), min(shapes))
+    saved, called_for = shapes[first]
+    raise OfframpError(f"{where}: weight {first} has shape {saved}, but config.json calls for {called_for}")
 
 
 def refuse_nan(model: nn.Module, where: str | Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -31,6 +32,7 @@ from offramp.models.loading import checked_from_pretrained
 from offramp.models.objectives import Classification, Objective, Regression, Span
 from offramp.models.skipping import Skipping
 from offramp.policies import Policy
+from offramp.whole_folder import let_weights_be_read
 
 Branch = Callable[[Tensor, int, int], tuple[Tensor, Tensor]]
 """(layer output, exits at or above it, exits above it) to (what its exit gets, what the next layer gets)."""
@@ -101,6 +103,10 @@ class MultiExitPreTrainedModel(PreTrainedModel):
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:
         return checked_from_pretrained(super().from_pretrained, pretrained_model_name_or_path, *args, **kwargs)
 
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> None:
+        super().save_pretrained(save_directory, *args, **kwargs)
+        let_weights_be_read(Path(save_directory))
+
     def layer(self, index: int, hidden: Tensor, mask: Any, attention_mask: Tensor) -> tuple[Tensor, Kept | None]:
         """Run layer `index` (0-based), with its gates where there are any and they are not held open."""
         if self.gates is None or self.gates.are_open:
@@ -169,6 +175,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
 
     objective: Objective
     outputs: int
+    new_exits: tuple[int, ...] = ()
+    """The layers of exits that no checkpoint brought, when the model was loaded."""
 
     def __init__(self, config: MultiExitConfig) -> None:
         super().__init__(config)

@@ -24,6 +24,7 @@ PerLayer = float | Sequence[float]
 """One number for every layer, or one for each layer of the backbone."""
 
 REGISTRY: dict[str, type[Policy]] = {}
+"""Every policy by its name."""
 
 EVERY_TASK = frozenset({"classification", "regression", "span"})
 """The kinds of task there are."""

@@ -8,6 +8,9 @@ from typing import Any
 
 from offramp.errors import OfframpError
 
+LARGEST = 2**63
+"""Whole numbers from here on do not fit into a tensor."""
+
 
 def checked(value: Any, kind: str, what: str) -> Any:
     """The value as a frozen policy holds it, if it fits the type it is declared with."""
@@ -26,11 +29,11 @@ def plain(value: Any) -> Any:
 
 
 def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    return is_whole(value) or (isinstance(value, float) and not math.isnan(value))
 
 
 def is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
 
 
 def all_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:

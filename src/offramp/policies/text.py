@@ -11,6 +11,8 @@ from offramp.policies.base import REGISTRY, Policy
 from offramp.policies.combined import Both, Combined, Either
 
 EXAMPLE = "entropy(0.1) | window(8)"
+LONGEST = 4000
+"""Letters: enough for a number for each of a hundred layers, twice."""
 
 
 def policy_to_text(policy: Policy) -> str:
@@ -29,11 +31,14 @@ def policy_to_text(policy: Policy) -> str:
 
 def policy_from_text(text: str) -> Policy:
     """Read a policy: names with their numbers, joined by | (either says so) and & (both do), with parentheses."""
+    if len(text) > LONGEST:
+        raise OfframpError(f"a policy of {len(text)} letters: expected one like {EXAMPLE!r}, {LONGEST} letters at most")
     try:
-        tree = ast.parse(text.strip(), mode="eval").body
-    except (SyntaxError, ValueError) as error:
+        return _read(ast.parse(text.strip(), mode="eval").body, text)
+    except OfframpError:
+        raise
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: parentheses in parentheses
         raise OfframpError(f"cannot read the policy {text!r}: write it like {EXAMPLE!r}") from error
-    return _read(tree, text)
 
 
 def _written(value: Any) -> str:

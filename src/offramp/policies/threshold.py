@@ -53,6 +53,7 @@ class Threshold(Policy):
         return self.passes(self.signal_at(layer, logits), layer), None
 
     def passes(self, signal: Tensor, layer: int) -> Tensor:
+        """Which rows are past the threshold of this layer."""
         threshold = at_layer(self.threshold, layer)
         return signal > threshold if self.above else signal < threshold
 

@@ -6,21 +6,23 @@ import math
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
 from offramp.engine import Prediction, Text
+from offramp.engine.texts import NoText
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.tasks.benchmarks import find_benchmark
 from offramp.tasks.column_names import find_columns
-from offramp.tasks.files import Lines
+from offramp.tasks.files import COMPRESSIONS, Lines, open_bytes
 from offramp.tasks.rows import Columns, text_cell
 from offramp.tasks.tables import Record, Table, read_stream, read_table, table_format
-from offramp.tasks.trained import training_record
+from offramp.tasks.trained import trained_on
 
-Item = tuple[Text, dict[str, Any]]
-"""A text or pair, and the columns that are to stand beside its answer."""
+Item = tuple[Text | NoText, dict[str, Any]]
+"""A text or pair, and the columns that are to stand beside its answer. A row without a text has no answer, either."""
 
 ANSWER = ("label", "score", "exit_layer")
 """The columns of an answer."""
@@ -66,8 +68,18 @@ def table_items(
     return (_item(table, record, columns, keep) for record in table)
 
 
+def table_texts(table: Table, model: MultiExitModel, text: str | None, pair: str | None) -> Iterator[Text]:
+    """The texts of a table, every row of which must have one."""
+    columns = columns_of(table, model, text, pair)
+    return (row_text(table, record, columns) for record in table)
+
+
 def _item(table: Table, record: Record, columns: Columns, keep: Sequence[str]) -> Item:
-    return row_text(table, record, columns), kept_cells(record, keep)
+    beside = kept_cells(record, keep)
+    try:
+        return row_text(table, record, columns), beside
+    except OfframpError as error:
+        return NoText(str(error)), beside
 
 
 def row_text(table: Table, record: Record, columns: Columns) -> Text:
@@ -119,7 +131,7 @@ def text_item(model: MultiExitModel, text: str, pair: str | None) -> Item:
 
 
 def columns_of(table: Table, model: MultiExitModel, text: str | None, pair: str | None) -> Columns:
-    trained = training_record(model).get("task", {})
+    trained = trained_on(model)
     if text is None and trained.get("text") in table.columns:
         text, pair = trained["text"], pair or trained.get("text_pair")
     columns = find_columns(table, text, pair, label="", needs_label=False)  # whichever the label is, it is not needed
@@ -132,23 +144,32 @@ def columns_of(table: Table, model: MultiExitModel, text: str | None, pair: str 
     return columns
 
 
-def line_items(model: MultiExitModel) -> Iterator[Item]:
-    """Standard input, one text a line."""
-    lines = Lines(standard_input(), "standard input")
+def is_text_file(path: str) -> bool:
+    """Whether a file is plain text by its name: one text a line."""
+    name = Path(path)
+    return (name.with_suffix("") if name.suffix.lower() in COMPRESSIONS else name).suffix.lower() == ".txt"
+
+
+def line_items(model: MultiExitModel, path: str | None = None) -> Iterator[Item]:
+    """A file or standard input, one text a line, the two of a pair parted by a tab."""
+    lines = Lines(standard_input(), "standard input") if path is None else Lines(open_bytes(Path(path)), path)
     pairs = takes_pairs(model)
     for line in lines:
         text = line.rstrip("\r\n")
         cells = text.split("\t") if pairs else [text]
         if not text.strip():
-            raise lines.error("an empty line: expected a text")
-        if pairs and (len(cells) != 2 or not all(cell.strip() for cell in cells)):
-            raise lines.error("expected two texts with a tab between them")
-        yield (cells[0], cells[1]) if pairs else text, {}
+            yield NoText(str(lines.error("an empty line: expected a text"))), {}
+        elif pairs and (len(cells) != 2 or not all(cell.strip() for cell in cells)):
+            yield NoText(str(lines.error("expected two texts with a tab between them"))), {}
+        else:
+            yield (cells[0], cells[1]) if pairs else text, {}
 
 
 def takes_pairs(model: MultiExitModel) -> bool | None:
     """Whether the model was trained on pairs; None where nobody knows."""
-    trained = training_record(model).get("task", {})
+    trained = trained_on(model)
     if "text" in trained:
         return trained.get("text_pair") is not None
-    return find_benchmark(trained["name"]).pair if trained.get("name") else None
+    with suppress(OfframpError):  # a task of another kind, or of another version
+        return find_benchmark(str(trained["name"])).pair if trained.get("name") else None
+    return None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from offramp.errors import OfframpError, one_line
 from offramp.prediction.parts import Job, Receipt, Source
+from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
 
 MANIFEST = "manifest.json"
@@ -77,9 +78,12 @@ class PartFolder:
                 raise OfframpError(f"{self.folder} is not empty and holds no {MANIFEST}: name another folder")
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            return {"settings": dict(found["settings"]), "sources": dict(found["sources"])}
-        except (ValueError, KeyError, TypeError) as error:
+            found = read_object(path)
+            sources = typed(dict[str, dict[str, int]], found.get("sources"), "sources")
+            if strange := [name for name in sources if not is_below(name)]:
+                raise ValueError(f"sources: {strange[0]!r} is no name of a file")
+            return {"settings": typed(dict[str, Any], found.get("settings"), "settings"), "sources": sources}
+        except (ValueError, OSError) as error:
             raise OfframpError(f"{path} is damaged ({one_line(error)}): name another folder") from error
 
     def _go_on(self, begun: dict[str, Any]) -> None:
@@ -114,15 +118,18 @@ class PartFolder:
     def _read_receipts(self) -> int:
         """The receipts of parts that are there; how many lines the file has."""
         path = self.folder / RECEIPTS
-        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
+        lines = path.read_bytes().splitlines(keepends=True) if path.is_file() else []
         for line in lines:
-            if not line.endswith("\n"):
+            if not line.endswith(b"\n"):
                 continue  # the run was killed while it wrote this one
             try:
-                receipt = Receipt(**json.loads(line))
-            except (ValueError, TypeError) as error:
+                receipt: Receipt = typed(Receipt, json.loads(line))
+                if not is_below(receipt.source):
+                    raise ValueError(f"source {receipt.source!r} is no name of a file")
+                is_there = self.job.path(receipt.source, receipt.number).is_file()
+            except (ValueError, OSError, RecursionError) as error:
                 raise OfframpError(f"{path} is damaged ({one_line(error)}): say --overwrite") from error
-            if self.job.path(receipt.source, receipt.number).is_file():
+            if is_there:
                 self.receipts.setdefault(receipt.source, {})[receipt.number] = receipt
         return len(lines)
 
@@ -151,6 +158,12 @@ class PartFolder:
 
 def _line(receipt: Receipt) -> str:
     return json.dumps(receipt._asdict()) + "\n"
+
+
+def is_below(name: str) -> bool:
+    """Whether it is the path of something in a folder, and not of what lies elsewhere."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and "\0" not in name and not name.startswith("/") and ".." not in parts
 
 
 def _mark(source: Source) -> dict[str, int]:

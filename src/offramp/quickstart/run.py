@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +25,7 @@ from offramp.quickstart.measuring import Speed, measure
 from offramp.quickstart.parts import Parts, generated_parts, parts_of, sample
 from offramp.quickstart.reviews import GRADES
 from offramp.quickstart.wishes import Wishes
+from offramp.stages import Stages
 from offramp.tasks.encoding import text_encoder
 from offramp.tasks.task import Task
 from offramp.training.published import backbone_config, backbone_family, brings_exits, published_recipe, with_settings
@@ -166,19 +164,3 @@ def make_report(results: Results, folder: QuickstartFolder) -> str:
     except OfframpError as error:
         return str(error)
     return str(write_report([results], folder.report))
-
-
-class Stages:
-    """Says what is being done, and notes how long it took."""
-
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.seconds: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, name: str, what: str, shown: bool = True) -> Iterator[None]:
-        started = time.perf_counter()
-        with self.console.status(f"{name}: {what} …") if shown else nullcontext():
-            yield
-        self.seconds[name] = round(time.perf_counter() - started, 1)
-        self.console.print(f"{name:<10} {self.seconds[name]:5.1f} s   {what}", style="dim")

@@ -6,6 +6,7 @@ from offramp.recipes.deebert import DeeBERT
 from offramp.recipes.ebert import EBERT
 from offramp.recipes.elasticbert import ElasticBERT
 from offramp.recipes.elbert import ELBERT, exit_weights
+from offramp.recipes.frozen import Frozen
 from offramp.recipes.offramp import Offramp
 from offramp.recipes.plain import Plain
 from offramp.recipes.romebert import RomeBERT
@@ -20,6 +21,7 @@ __all__ = [
     "DeeBERT",
     "ElasticBERT",
     "Forward",
+    "Frozen",
     "Gradients",
     "Offramp",
     "Phase",

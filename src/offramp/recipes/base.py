@@ -17,6 +17,7 @@ from offramp.models import Branch, Kept, MultiExitModel, Objective
 from offramp.models.gates import Mode
 
 REGISTRY: dict[str, type[Recipe]] = {}
+"""Every recipe by its name."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Forward:
         return self.objective.loss(self.logits[exit], self.target)
 
     def losses(self) -> list[Tensor]:
+        """The task's loss of each exit."""
         return [self.loss(exit) for exit in range(len(self.logits))]
 
 
@@ -111,6 +113,7 @@ class Phase:
         return frozenset(name for group in self.constant_groups for name in group.names)
 
     def exit_numbers(self, model: MultiExitModel) -> Sequence[int]:
+        """Which exits the phase looks at, from 0."""
         last = len(model.exits) - 1
         return {"all": range(last + 1), "early": range(last), "last": range(last, last + 1)}[self.exits]
 

@@ -121,6 +121,7 @@ class EBERT(Recipe):
             )
 
     def layer_of(self, model: MultiExitModel) -> EbertLayer:
+        """What FLOPs are counted from."""
         config = model.config.backbone_config
         heads, neurons = config.num_attention_heads, config.intermediate_size
         width = PREDICTOR_WIDTH if model.gates is None else model.gates.settings.width
@@ -142,6 +143,7 @@ class EBERT(Recipe):
         ]
 
     def with_gates(self, phase: Phase, gates: frozenset[str]) -> Phase:
+        """The phase once more, with gates that learn under the penalty."""
         first, *others = phase.losses
         own_rate = ConstantGroup(gates, self.predictor_rate, clipped=True)
         return dataclasses.replace(
@@ -156,6 +158,7 @@ class EBERT(Recipe):
         )
 
     def with_gates_as_they_are(self, phase: Phase) -> Phase:
+        """The phase once more, with gates that stand still."""
         schedule = dataclasses.replace(self.schedule, epochs=self.retrain)
         return dataclasses.replace(phase, name=f"retrain-{phase.name}", gates="decide", schedule=schedule)
 

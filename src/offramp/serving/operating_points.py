@@ -135,7 +135,10 @@ class Certified:
             for each in certificate.menu
         ]
         for one in (point, *menu):
-            one.policy.check(model.objective.name, model.exits.layers)
+            try:
+                one.policy.check(model.objective.name, model.exits.layers)
+            except OfframpError as error:
+                raise OfframpError(f"{path}: {one.name}: {error}") from error
         if promise.loss.name == "cost":  # a budget is no loss that a request could name
             return cls(replace(point, limit=None), (), None)
         return cls(point, menu or [point], getattr(promise.loss, "tolerance", None))

@@ -180,4 +180,4 @@ def facts(answers: Sequence[Answer], took: dict[str, float]) -> dict[str, str]:
 def check_some_answered(answers: Sequence[Answer]) -> None:
     """Where no text has an answer, neither has the request."""
     if all(answer.error is not None for answer in answers):
-        raise OfframpError(answers[0].error)
+        raise OfframpError(str(answers[0].error))

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-import offramp
+from offramp import __version__
 from offramp.engine import Engine, Text
 from offramp.errors import OfframpError
 from offramp.interop import load
@@ -165,7 +165,7 @@ class Service:
                 }
                 for point in self.points.offered
             ],
-            "version": offramp.__version__,
+            "version": __version__,
         }
 
     def stats(self) -> dict[str, Any]:

@@ -13,6 +13,9 @@ from typing import IO, Any
 
 from offramp.errors import OfframpError, one_line
 
+LONGEST_LINE = 2**27
+"""Bytes. A longer line is no row: line ends are missing, or the file is of another kind."""
+
 COMPRESSIONS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 
 
@@ -47,8 +50,9 @@ def _nearest(path: Path) -> str:
 class Lines:
     r"""Lines of UTF-8 text with their endings. They end at \n alone: \r, \x85 and \u2028 can be part of a text."""
 
-    def __init__(self, stream: IO[Any], source: str) -> None:
+    def __init__(self, stream: IO[Any], source: str, longest: int = LONGEST_LINE) -> None:
         self.source = source
+        self.longest = longest
         self.number = 0
         """Of the line last read, from 1."""
         self._lines = self._read(stream)
@@ -70,7 +74,11 @@ class Lines:
     def _read(self, stream: IO[Any]) -> Iterator[str | bytes]:
         with stream:
             try:
-                yield from stream
+                while line := stream.readline(self.longest + 1):
+                    if len(line) > self.longest:
+                        self.number += 1
+                        raise self.error(f"a line of more than {self.longest >> 20} MB: are its line ends missing?")
+                    yield line
             except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
                 raise OfframpError(
                     f"{self.source} is damaged or cut short after line {self.number} ({one_line(error)})"

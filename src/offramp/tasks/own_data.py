@@ -33,6 +33,8 @@ def own_task(
     label: str | None = None,
     regression: bool | None = None,
     labels: Sequence[str] | None = None,
+    written: Sequence[str] | None = None,
+    labelled: bool = True,
     metric: str | None = None,
     dev_share: float = 0.1,
     split_seed: int = 0,
@@ -47,6 +49,8 @@ def own_task(
 
     Labels may be of any kind. They are numbered in the order of `labels`; without it, whole numbers by size and others
     by the alphabet. Numbers that are not all whole ones make it regression, unless `regression` says otherwise.
+    `written` is how the data writes each of `labels`, where it does otherwise. With `labelled=False` there need not be
+    a column of them.
 
     Without a dev split, `dev_share` of the training rows is cut off for one (0: none), each label in proportion, the
     same rows for the same `split_seed` everywhere. `fingerprint`, from a task's record, makes sure that the rows have
@@ -56,7 +60,7 @@ def own_task(
         raise OfframpError(f"dev share {dev_share}: expected a share of the training rows, 0 or more and less than 1")
     sources = find_sources(data, dev, test)
     first = next(iter(sources.values()))()
-    columns = find_columns(first, text, text_pair, label, needs_label=set(sources) != {"test"})
+    columns = find_columns(first, text, text_pair, label, needs_label=labelled and set(sources) != {"test"})
 
     @cache
     def training_rows() -> Rows:
@@ -65,11 +69,14 @@ def own_task(
         return read_rows(sources["train"](), columns)
 
     answers = _answers(labels, regression, training_rows)
-    readers = {split: _reader(source, columns, answers, split) for split, source in sources.items()}
+    as_written = answers if written is None else tuple(written)
+    if len(as_written) != len(answers):
+        raise OfframpError(f"{len(as_written)} ways to write {len(answers)} labels: expected one for each")
+    readers = {split: _reader(source, columns, as_written, split) for split, source in sources.items()}
     cut = {"train", "dev"} & set(sources) == {"train"} and dev_share > 0
     if cut:
         _check_unchanged(training_rows(), fingerprint)
-        readers = _cut_off(training_rows(), answers, dev_share, split_seed) | {
+        readers = _cut_off(training_rows(), as_written, dev_share, split_seed) | {
             split: reader for split, reader in readers.items() if split != "train"
         }
     name = name or stem(next(given for given in (data, dev, test) if given is not None))
@@ -88,6 +95,8 @@ def own_task(
         "split_seed": split_seed,
         "fingerprint": training_rows().fingerprint() if cut else None,
     }
+    record |= {} if written is None else {"written": list(written)}
+    record |= {} if labelled else {"labelled": False}
     return Task(name, answers, _metrics(answers, metric), columns.pair is not None, readers, record)
 
 

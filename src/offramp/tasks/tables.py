@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from offramp.errors import OfframpError, needs, one_line
-from offramp.tasks.files import COMPRESSIONS, Lines, check_file, open_bytes
+from offramp.tasks.files import COMPRESSIONS, LONGEST_LINE, Lines, check_file, open_bytes
 
 log = logging.getLogger("offramp")
 
 LONGEST_FIELD = 2**27
 """Bytes of one CSV field; beyond it, a quote was surely left open."""
+LONGEST_ARRAY = 2**32
+"""Bytes of one line where it may be a whole file: one array of JSON."""
 PARQUET_BATCH = 1024
 
 
@@ -80,10 +82,9 @@ def read_table(path: str | Path, names: Sequence[str] | None = None, skip_short:
     check_file(path)
     if table_format(path) == "parquet":
         return _parquet(path)
-    lines = Lines(open_bytes(path), str(path))
-    if table_format(path) == "tsv":
-        return _tsv(lines, names, skip_short)
-    return FORMATS[table_format(path)](lines, names)
+    format = table_format(path)
+    lines = Lines(open_bytes(path), str(path), LONGEST_ARRAY if format == "json" else LONGEST_LINE)
+    return _tsv(lines, names, skip_short) if format == "tsv" else FORMATS[format](lines, names)
 
 
 def read_stream(stream: IO[Any], format: str, source: str = "standard input") -> Table:
@@ -160,7 +161,7 @@ def _jsonl(lines: Lines, names: Sequence[str] | None) -> Table:
 def _json_array(lines: Lines, first: str) -> Table:
     """One array of objects: it has to be read as a whole."""
     try:
-        values = json.loads(first + "".join(lines))
+        values = json.loads(first + "".join(lines), object_pairs_hook=_each_name_once)
     except (ValueError, RecursionError) as error:
         raise OfframpError(f"{lines.source}: not JSON ({one_line(error)})") from error
     if not isinstance(values, list) or not values or not all(isinstance(value, dict) for value in values):
@@ -171,11 +172,20 @@ def _json_array(lines: Lines, first: str) -> Table:
 
 def _json_object(lines: Lines, line: str) -> dict[str, Any]:
     try:
-        values = json.loads(line)
+        values = json.loads(line, object_pairs_hook=_each_name_once)
     except (ValueError, RecursionError) as error:
         raise lines.error(f"not JSON ({one_line(error)}): expected one object a line") from error
     if not isinstance(values, dict):
         raise lines.error(f"{type(values).__name__}: expected one JSON object a line")
+    return values
+
+
+def _each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """JSON's objects may say a name twice, and Python would forget the first of them."""
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"two values are called {next(name for name in names if names.count(name) > 1)!r}")
     return values
 
 
@@ -194,7 +204,7 @@ def _parquet(path: Path) -> Table:
     try:
         file = parquet.ParquetFile(path)
         label_names = _class_labels(file.schema_arrow.metadata or {})
-    except arrow_errors as error:
+    except (*arrow_errors, AttributeError, RecursionError) as error:
         raise OfframpError(f"{path} is damaged, or no Parquet file ({one_line(error)})") from error
 
     def rows() -> Iterator[Record]:
@@ -206,8 +216,13 @@ def _parquet(path: Path) -> Table:
                     yield Record(number, values)
         except arrow_errors as error:
             raise OfframpError(f"{path} is damaged after row {number} ({one_line(error)}): fetch it again") from error
+        if number != file.metadata.num_rows:
+            raise OfframpError(f"{path} is damaged: it says {file.metadata.num_rows} rows, and holds {number}")
 
-    return Table(str(path), tuple(file.schema_arrow.names), rows(), label_names, numbered="row ")
+    columns = file.schema_arrow.names
+    if twice := [column for column in columns if columns.count(column) > 1]:
+        raise OfframpError(f"{path}: two columns are called {twice[0]!r}: expected a name for each column")
+    return Table(str(path), tuple(columns), rows(), label_names, numbered="row ")
 
 
 def _class_labels(metadata: Mapping[bytes, bytes]) -> dict[str, tuple[str, ...]]:

@@ -57,7 +57,7 @@ def body(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]
     lines = [
         f"# {name}",
         "",
-        f"A {config.backbone_config.model_type} encoder of {depth} layers{exits_of(model)}. {gates_of(model)}"
+        f"{an(config.backbone_config.model_type)} encoder of {depth} layers{exits_of(model)}. {gates_of(model)}"
         f"It answers {given} with {asked}. "
         f"Trained on {task.name} by {how(recipe)} with offramp.",
         "",
@@ -145,3 +145,8 @@ def settings(record: Mapping[str, Any]) -> list[str]:
     rows = [f"| {key.replace('_', ' ')} | {value} |" for key, value in table.items()]
     times = [f"{phase['name']}: {phase['steps']} steps, {phase['seconds']:.0f} s" for phase in record["phases"]]
     return ["## Training", "", "| setting | value |", "|---|---|", *rows, "", f"Phases: {'; '.join(times)}."]
+
+
+def an(noun: str) -> str:
+    """With its article, at the start of a sentence."""
+    return f"{'An' if noun[0] in 'aeiou' else 'A'} {noun}"

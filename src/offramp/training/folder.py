@@ -24,6 +24,7 @@ from offramp.training.plan import Plan, read_plan, write_json
 from offramp.training.work_folder import WorkFolder
 
 WEIGHTS = "model.safetensors"
+CARD = "README.md"
 STALE = ("evaluation", "calibration", "policy.json", *FILES)
 """What an earlier model in the same folder left and is not true of the new one."""
 
@@ -118,9 +119,7 @@ class RunFolder(WorkFolder):
         ]
         record = {**plan.to_json(), "max_length": encoder.max_length, "phases": phases, **about}
         ready = self.work / "ready"
-        model.save_pretrained(ready)
-        encoder.tokenizer.save_pretrained(ready)
-        (ready / "README.md").write_text(model_card(model, self.path.resolve().name, task, record), encoding="utf-8")
+        write_model(ready, model, encoder, model_card(model, self.path.resolve().name, task, record))
         for name in STALE:
             stale = self.path / name
             shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)
@@ -139,3 +138,10 @@ class RunFolder(WorkFolder):
         if not self.checkpoints:
             return f"stopped at step {step} of {steps}; nothing was kept (--checkpoints 0)"
         return f"stopped at step {step} of {steps}; go on with: offramp train --resume --out {self.path}"
+
+
+def write_model(folder: Path, model: MultiExitModel, encoder: TextEncoder | WindowEncoder, card: str) -> None:
+    """What a model needs to answer, and what it says about itself."""
+    model.save_pretrained(folder)
+    encoder.tokenizer.save_pretrained(folder)
+    (folder / CARD).write_text(card, encoding="utf-8")

@@ -16,6 +16,7 @@ from offramp.recipes import Phase, Recipe
 from offramp.training.phase_gradients import PhaseGradients
 
 Batch = Mapping[str, Tensor]
+"""A model's inputs by name, and `labels`."""
 MakeOptimiser = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
 
 

@@ -80,6 +80,7 @@ class PhaseGradients:
 
     @torch.no_grad()
     def ask_teacher(self, inputs: Mapping[str, Tensor], exits: Sequence[int]) -> tuple[Tensor, ...] | None:
+        """The teacher's logits at these exits; None where the phase has no teacher."""
         if self.teacher is None:
             return None
         logits: tuple[Tensor, ...] = self.teacher(**inputs, exits=exits).exit_logits

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from offramp.errors import OfframpError, one_line
 from offramp.recipes.base import one_of
 from offramp.shipped import is_shipped
+from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -78,8 +79,8 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
 def read_plan(path: Path) -> Plan:
     """The plan that a run left in its folder."""
     try:
-        return Plan(**json.loads(path.read_text(encoding="utf-8")))
+        return typed(Plan, read_object(path))  # type: ignore[no-any-return]
     except OSError as error:
         raise OfframpError(f"there is no training to resume in {path.parent} ({path.name} is not there)") from error
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise OfframpError(f"{path} is no plan of a training run ({one_line(error)})") from error

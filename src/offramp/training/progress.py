@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import threading
 from collections.abc import Iterator
@@ -36,34 +35,38 @@ class ShowProgress(TrainerCallback):
     def __init__(self, phase: str, console: Console) -> None:
         self.phase = phase
         self.console = console
-        self.loss = float("nan")
+        self.loss: float | None = None  # none is known in the first steps
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
             MofNCompleteColumn(),
-            TextColumn("loss {task.fields[loss]:.4f}"),
+            TextColumn("{task.fields[loss]}"),
             TimeRemainingColumn(),
         )
         self.bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-        self.steps = self.bar.add_task(phase, loss=self.loss)
+        self.steps = self.bar.add_task(phase, loss="")
 
     def on_train_begin(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         self.bar.update(self.steps, total=state.max_steps, completed=state.global_step)
         self.bar.start()
 
     def on_step_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
-        self.bar.update(self.steps, completed=state.global_step, loss=self.loss)
+        self.bar.update(self.steps, completed=state.global_step, loss=self.known_loss())
 
     def on_log(self, args: TrainingArguments, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
-        self.loss = float((logs or {}).get("loss", self.loss))
+        if logs and "loss" in logs:
+            self.loss = float(logs["loss"])
+
+    def known_loss(self) -> str:
+        return "" if self.loss is None else f"loss {self.loss:.4f}"
 
     def on_evaluate(
         self, args: TrainingArguments, state: Any, control: Any, metrics: Any = None, **kwargs: Any
     ) -> None:
         scores = [score for name, score in (metrics or {}).items() if name.startswith("eval_exit_")]
         by_exit = " ".join(f"{100 * score:5.1f}" for score in scores)
-        loss = "" if math.isnan(self.loss) else f"loss {self.loss:.4f}  "  # none is known in the first steps
-        self.console.print(f"{self.phase}  epoch {state.epoch:.4g}  {loss}dev score of each exit {by_exit}")
+        parts = (self.phase, f"epoch {state.epoch:.4g}", self.known_loss(), f"dev score of each exit {by_exit}")
+        self.console.print("  ".join(filter(None, parts)))
 
     def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         self.bar.stop()

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import logging
-import platform
-import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-from accelerate import PartialState
 from rich.console import Console
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
-from offramp import __version__
 from offramp.errors import OfframpError, one_line
 from offramp.interop import load
+from offramp.interop.loading import expecting_new_exits, saying_only
 from offramp.models import MultiExitModel
 from offramp.recipes import Recipe
 from offramp.tasks.task import Task
+from offramp.training.about_run import about_this_run
 from offramp.training.folder import RunFolder
 from offramp.training.material import prepare
 from offramp.training.phase_run import PhaseRun, choose_precision, process_state
@@ -91,7 +85,7 @@ def run(
     if process.is_main_process:
         folder.check(plan, resume, overwrite)
     process.wait_for_everyone()
-    with warnings_of_one_process(process):
+    with saying_only(lambda _: process.is_main_process), expecting_new_exits():  # what every process finds, once
         material = prepare(plan, task)
     recipe = recipe_from_json(plan.recipe)
     recipe.prepare(material.model)
@@ -108,7 +102,7 @@ def run(
         phase.carry_out()
         process.wait_for_everyone()
     if process.is_main_process:
-        about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process)}
+        about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}
         about["trained_on"] = task.split("train").digest()
         folder.finish(material.model, material.encoder, plan, task, about)
     process.wait_for_everyone()
@@ -128,29 +122,3 @@ def check_reporters(names: Sequence[str]) -> None:
             reporter()
         except (ValueError, RuntimeError, ImportError) as error:
             raise OfframpError(f"--report-to {name}: {one_line(error)}") from error
-
-
-@contextmanager
-def warnings_of_one_process(process: PartialState) -> Iterator[None]:
-    """What every process finds is said once; and that exits are new goes without saying before training."""
-    log = logging.getLogger("offramp")
-
-    def wanted(record: logging.LogRecord) -> bool:
-        return bool(process.is_main_process) and "are new: train them" not in record.getMessage()
-
-    log.addFilter(wanted)
-    try:
-        yield
-    finally:
-        log.removeFilter(wanted)
-
-
-def about_this_run(process: PartialState) -> dict[str, Any]:
-    """Machine and versions, for the record."""
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or platform.machine()
-    versions = {"offramp": __version__, "torch": torch.__version__, "transformers": transformers.__version__}
-    return {
-        "processes": process.num_processes,
-        "device": device,
-        "versions": {**versions, "python": sys.version.split()[0]},
-    }

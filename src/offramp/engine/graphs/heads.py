@@ -26,13 +26,13 @@ class Heads:
     def __init__(
         self,
         heads: Sequence[HeadWeights],
-        pooling: Sequence[str],
+        pooling_of: Sequence[Sequence[str]],
         policy: Policy,
         exit_layers: Sequence[int],
         last: int,
     ) -> None:
         self.heads = heads
-        self.kinds = [*(KINDS[kind] for kind in pooling), 0, 0][:3]
+        self.kinds_of = [[*(KINDS[kind] for kind in pooling), 0, 0][:3] for pooling in pooling_of]
         self.policy = policy
         self.exit_layers = exit_layers
         self.last = last
@@ -46,13 +46,13 @@ class Heads:
         """(T, H) to (count, C)."""
         head = self.heads[exit]
         if head.pooler is None:
-            pooled = self._pooled(hidden, rows, count)
+            pooled = self._pooled(exit, hidden, rows, count)
         else:
             pooled = torch.empty(count, len(head.pooler.weight), dtype=hidden.dtype, device=hidden.device)
-            if self.kinds == FIRST_ALONE:  # the product can find these tokens by itself
+            if self.kinds_of[exit] == FIRST_ALONE:  # the product can find these tokens by itself
                 own_product(head.pooler, hidden, pooled, "tanh", rows.start[:count])
             else:
-                own_product(head.pooler, self._pooled(hidden, rows, count), pooled, "tanh")
+                own_product(head.pooler, self._pooled(exit, hidden, rows, count), pooled, "tanh")
         labels, width = head.classifier.weight.shape
         logits = torch.empty(count, labels, dtype=hidden.dtype, device=hidden.device)
         exit_kernels.classify[(count,)](
@@ -61,11 +61,11 @@ class Heads:
         )  # fmt: skip
         return logits
 
-    def _pooled(self, hidden: Tensor, rows: Rows, count: int) -> Tensor:
+    def _pooled(self, exit: int, hidden: Tensor, rows: Rows, count: int) -> Tensor:
         """(T, H) to (count, H)."""
         width = hidden.shape[1]
         pooled = torch.empty(count, width, dtype=hidden.dtype, device=hidden.device)
-        a, b, c = self.kinds
+        a, b, c = self.kinds_of[exit]
         exit_kernels.pool_rows[(count,)](
             pooled, hidden, rows.start, rows.length, rows.counts,
             width=width, A=a, B=b, C=c, WIDE=triton.next_power_of_2(width), TOKENS=8, num_warps=4,

@@ -41,7 +41,7 @@ class Programs:
             self.products = Products(where.dtype)
             self.runs = Layers(self.products, self.scratch, where.device)
             last = self.stages[-1].exits[-1]
-            self.heads = Heads(self.weights.heads, model.exits.pooling, policy, self.exit_layers, last)
+            self.heads = Heads(self.weights.heads, model.exits.pooling_of, policy, self.exit_layers, last)
             self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
             streams = (self.stream, self._exit_stream)  # what runs at the same time must not share memory
             self._memory = {stream: torch.cuda.graph_pool_handle() for stream in streams}

@@ -31,9 +31,9 @@ def _why_not_this_model(model: MultiExitModel) -> str | None:
         return "gated layers do not run in graphs"
     if exits.each_token:
         return "spans do not run in graphs"
-    if len(exits.pooling) > 3:
-        return f"graphs add up three poolings at most, not {len(exits.pooling)}"
-    if exits.pool_padding and exits.pooling != ("first",):
+    if (most := max(map(len, exits.pooling_of))) > 3:
+        return f"graphs add up three poolings at most, not {most}"
+    if exits.pool_padding and set(exits.pooling_of) != {("first",)}:
         return "packed rows have no padding to pool"
     try:
         parts = [model.backbone.parts(index) for index in range(model.backbone.depth)]

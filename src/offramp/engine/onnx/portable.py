@@ -36,19 +36,19 @@ class PortableSegments(Segments):
         hidden = graph.input("hidden", ("B", "T", self.width))
         real = self._real_tokens(graph)
         exits: Any = self.model.exits
-        pooled = hidden if exits.each_token else self._pooled(graph, hidden, real)
+        pooled = hidden if exits.each_token else self._pooled(graph, exit, hidden, real)
         logits = self._head(graph, exit, pooled)
         if exits.each_token and not exits.pool_padding:
             logits = graph.add("Where", _each_token(graph, real), logits, graph.number(NO_ANSWER))
         graph.output("logits", logits, ("B", "T", 2) if exits.each_token else ("B", self.model.outputs))
         return graph.model()
 
-    def _pooled(self, graph: Graph, hidden: str, real: str) -> str:
+    def _pooled(self, graph: Graph, exit: int, hidden: str, real: str) -> str:
         """One vector for each row, a sum where several poolings are named: (B, T, H) to (B, H)."""
         exits: Any = self.model.exits
         seen = None if exits.pool_padding else real
         pooled = ""
-        for kind in exits.pooling:
+        for kind in exits.pooling_of[exit]:
             part = _first(graph, hidden, real) if kind == "first" else OVER_TOKENS[kind](graph, hidden, seen)
             pooled = graph.add("Add", pooled, part) if pooled else part
         return pooled

@@ -210,15 +210,15 @@ class FusedSegments(Segments):
         """One row's logits: (1, C), or (T, 2) for spans."""
         if exit == NO_EXIT:
             return graph.add("Identity", graph.weight(np.zeros((0, self.model.outputs), np.float32)))
-        return self._head(graph, exit, self._pooled(graph, after))
+        return self._head(graph, exit, self._pooled(graph, exit, after))
 
-    def _pooled(self, graph: Graph, after: str) -> str:
+    def _pooled(self, graph: Graph, exit: int, after: str) -> str:
         exits: Any = self.model.exits
         if exits.each_token:
             return graph.add("Squeeze", after, graph.whole(0))
         tokens = graph.whole(1)  # the dimension that goes
         pooled = ""
-        for kind in exits.pooling:
+        for kind in exits.pooling_of[exit]:
             if kind == "first":
                 part = graph.add("Gather", after, graph.weight(np.array(0)), axis=1)
             else:

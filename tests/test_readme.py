@@ -1,0 +1,84 @@
+"""What the README shows was printed, and its figures are those of the runs."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from benchmarks.study import page as study_page
+from benchmarks.study.summary import summaries
+from tests.pages.reading import ROOT, blocks, text_of
+
+RESULTS = ROOT / "benchmarks" / "results"
+LONGEST = 8200
+"""Bytes: who has to scroll much does not read on."""
+
+
+def engine(file: str, measure: str) -> float:
+    [row] = [row for row in json.loads((RESULTS / file).read_text()) if row["measure"] == measure]
+    return float(row["value"])
+
+
+def cell(task: str, method: str) -> dict[str, Any]:
+    name = f"offramp-mini_{task}_{method}_seed1.json"
+    return json.loads((RESULTS / "study" / name).read_text())  # type: ignore[no-any-return]
+
+
+def static(task: str) -> str:
+    return f"{100 * cell(task, 'plain-3')['exits'][-1]['score']:.1f}"
+
+
+def ours(task: str) -> str:
+    [summary] = [one for one in summaries(RESULTS / "study") if one.backbone.name == "offramp-mini"]
+    score = summary.at_speed_up("layers", 4)(task, "offramp", 1)
+    assert score is not None
+    return f"{100 * score:.1f}"
+
+
+def test_what_it_is_not_for_is_measured() -> None:
+    readme = text_of("README.md")
+    assert f"score {static('sst-2')} on SST-2, exits at their cost {ours('sst-2')}" in readme
+    assert f"on MRPC {static('mrpc')} and {ours('mrpc')}" in readme
+    one = engine("engine_h200.json", "one batch of 32: with exits against own full depth")
+    stream = engine("engine_h200.json", "stream of batches of 32: with exits, held together, against own full depth")
+    single = engine("engine_h200.json", "batch 1 of 32 tokens: with exits against transformers")
+    assert f"{one:.2f} × on an H200; a stream of such batches {stream:.2f} ×, batch 1 {single:.1f} × plain" in readme
+
+
+def test_what_a_fine_tuned_model_gives() -> None:
+    ran = json.loads((RESULTS / "fine_tuned.json").read_text())
+    assert ran["same_to_the_bit"]
+    found = re.search(
+        r"accuracy ([\d.]+ %) \(the classifier's: ([\d.]+ %)\).*?([\d.]+ of 6 layers on average)", ran["printed"], re.S
+    )
+    assert found is not None
+    seconds = f"got its exits in {ran['seconds']['add_exits']:.0f} s on two cores"
+    assert f"{seconds}: {found[3]}, {found[1]} instead of {found[2]}" in text_of("README.md")
+
+
+def test_what_is_shown_was_printed() -> None:
+    """Each line below a block of commands was printed by one of them."""
+    recorded = json.loads((RESULTS / "own_data.json").read_text())["blocks"]
+    printed = {line.rstrip() for block in recorded for line in block["printed"].splitlines()}
+    ran = {line for block in recorded for line in block["commands"].splitlines()}
+    shown = [line for block in blocks("README.md") if block.language == "text" for line in block.text.splitlines()]
+    assert len(shown) >= 8
+    assert [line for line in shown if line not in printed] == []
+    own = text_of("README.md").partition("## Your own CSV")[2].partition("\n## ")[0]
+    asked = [line for line in own.splitlines() if line.startswith(("offramp ", "python "))]
+    assert len(asked) == 5
+    assert [line for line in asked if line not in ran] == []
+
+
+def test_it_is_short() -> None:
+    assert len(text_of("README.md").encode()) < LONGEST
+
+
+def test_the_study_is_made_from_its_cells_bit_for_bit(tmp_path: Path) -> None:
+    study_page.main(["--page", str(tmp_path / "study.md")])
+    assert (tmp_path / "study.md").read_text(encoding="utf-8") == text_of("docs/study.md")
+    made = {figure.name for figure in (tmp_path / "img").iterdir()}
+    assert len(made) >= 3
+    assert made <= {figure.name for figure in (ROOT / "docs" / "img").iterdir()}
