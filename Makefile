@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-.PHONY: setup test test-slow test-oldest lint quickstart clean
+.PHONY: setup test test-slow test-oldest lint docs quickstart fuzz clean
 
 setup: $(READY)
 
@@ -35,6 +35,10 @@ test-oldest:
 	$(VENV)-oldest/bin/pip install --quiet --disable-pip-version-check --editable '.[dev]' transformers==5.17.0
 	$(VENV)-oldest/bin/pytest -m 'not slow'
 
+# The site, into build/docs: it needs no network, to be built or to be read.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 # The whole loop on generated reviews: train, calibrate, evaluate, measure. About two minutes on two cores, no network.
 # What it needs is less than what the tests need: where nothing is set up yet, only that is.
 LIGHT  := $(VENV)/.light
@@ -47,5 +51,11 @@ $(LIGHT): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[report,onnx]'
 	touch $@
 
+# Every reader against strange files, each for so many seconds; what breaks one is left in .fuzz. Needs Linux.
+SECONDS ?= 60
+fuzz: $(READY)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[fuzz]'
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.run --seconds $(SECONDS) $(READERS)
+
 clean:
-	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-oldest build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

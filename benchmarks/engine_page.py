@@ -1,4 +1,4 @@
-"""Write the tables of docs/engine.md from benchmarks/results/engine_cpu.json and engine_h200.json.
+"""Write the tables of docs/explanation/engine.md from benchmarks/results/engine_cpu.json and engine_h200.json.
 
 python benchmarks/engine_page.py
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from results_page import ROOT, with_rows
 
 RESULTS = ROOT / "benchmarks" / "results"
-PAGE = ROOT / "docs" / "engine.md"
+PAGE = ROOT / "docs" / "explanation" / "engine.md"
 TABLES = {"on two cores": "engine_cpu.json", "on an H200": "engine_h200.json"}
 
 

@@ -1,4 +1,4 @@
-"""Write the tables of docs/gates.md from benchmarks/results/gated and benchmarks/results/gates.json.
+"""Write the tables of docs/explanation/gates.md from benchmarks/results/gated and benchmarks/results/gates.json.
 
 python benchmarks/gates_page.py
 """
@@ -16,7 +16,7 @@ from offramp.evaluation.results import OperatingPoint, Results
 
 RUNS = ROOT / "benchmarks" / "results" / "gated"
 TIMES = ROOT / "benchmarks" / "results" / "gates.json"
-PAGE = ROOT / "docs" / "gates.md"
+PAGE = ROOT / "docs" / "explanation" / "gates.md"
 STATIC = {6: "plain", 5: "plain-5", 4: "plain-4", 3: "plain-3", 2: "plain-2", 1: "plain-1"}
 GATED = tuple(f"ebert-{target}-{block}" for target in (0.8, 0.6, 0.4) for block in (1, 64))
 BUDGETS = (1.0, 0.75, 0.5, 0.35)
