@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offramp.cli import main
+from offramp.cli import run_command
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def run(*arguments: str | Path) -> Result:
         monkeypatch.setattr("sys.argv", ["offramp", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
-            main()
+            run_command()
         printed = capsys.readouterr()
         return Result(int(stopped.value.code or 0), printed.out, printed.err)
 

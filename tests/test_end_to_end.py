@@ -16,7 +16,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
-from offramp.cli import main
+from offramp.cli import run_command
 from offramp.evaluation.results import Results
 from offramp.recipes import REGISTRY
 from offramp.tasks import task as make_task
@@ -35,7 +35,7 @@ def offramp(*arguments: str | Path) -> int:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("sys.argv", ["offramp", *map(str, arguments)])
         with pytest.raises(SystemExit) as stopped:
-            main()
+            run_command()
     return int(stopped.value.code or 0)
 
 

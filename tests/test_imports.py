@@ -181,11 +181,11 @@ PROGRAMS = {
 RUN = """
 import contextlib, io, sys
 def run(*arguments):
-    from offramp.cli import main
+    from offramp.cli import run_command
     sys.argv = ['offramp', *arguments]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         try:
-            main()
+            run_command()
         except SystemExit:
             pass
 """
@@ -243,3 +243,16 @@ def test_ctrl_c_while_importing(library: str) -> None:
         [sys.executable, "-c", STOPPED.format(library=library)], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped\n")
+
+
+ABORTING = """
+import atexit, ctypes
+ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort)  # as a library's destructors do that find a thread of theirs running
+atexit.register(print, "put away")
+"""
+
+
+def test_a_stopped_command_ends_before_libraries_abort() -> None:
+    program = ABORTING + STOPPED.format(library="numpy")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "put away\n", "stopped\n")

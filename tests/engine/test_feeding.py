@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -109,7 +110,30 @@ def test_threads_end_when_nobody_reads_on() -> None:
     feed.next()
     assert threading.active_count() > before
     feed.close()
-    late = time.monotonic() + 10
-    while threading.active_count() > before and time.monotonic() < late:
-        time.sleep(0.02)
     assert threading.active_count() == before
+
+
+def test_closing_waits_for_the_encoder_and_not_for_a_silent_source() -> None:
+    read, written = os.pipe()
+
+    def silent() -> Iterator[int]:
+        yield 2
+        os.read(read, 1)
+        yield 2
+
+    def slow(items: Sequence[int]) -> list[Row | str]:
+        encoding.set()
+        time.sleep(0.2)
+        return encode(items)
+
+    encoding = threading.Event()
+    feed = Feed(silent(), slow, BatchSize(100), 8)
+    assert encoding.wait(10)
+    begun = time.monotonic()
+    feed.close()
+    assert not feed.encoder.is_alive()
+    assert feed.reader.is_alive()
+    assert time.monotonic() - begun < 10
+    os.write(written, b".")
+    feed.reader.join(10)
+    assert not feed.reader.is_alive()

@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from offramp.cli.ctrl_c import INTERRUPTED, STOPPED, ctrl_c_in_torch
+from offramp.cli.ctrl_c import INTERRUPTED, STOPPED, ctrl_c_in_torch, leave_at_once
 from offramp.errors import Interrupted, OfframpError, one_line
 
 
 def main() -> None:
+    """The whole process: a command that was stopped ends it there and then, see `leave_at_once`."""
+    try:
+        run_command()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:
+            leave_at_once(INTERRUPTED)
+        raise
+
+
+def run_command() -> None:
     """Run a command; a mistake of the user's is one line on stderr and exit status 2, never a traceback."""
     try:
         with ctrl_c_in_torch():

@@ -1,12 +1,14 @@
-"""Ctrl-C while torch is imported: the exception may end up in torch's C++ code, where it aborts the process."""
+"""Ctrl-C where Python's own way with it aborts the process: while torch is imported, and while the process ends."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from offramp.after_import import after_import
@@ -27,6 +29,18 @@ def ctrl_c_in_torch() -> Iterator[None]:
         yield
     finally:
         _as_usual()
+
+
+def leave_at_once(status: int) -> None:
+    """End the process without Python's own end, which kills threads wherever they are: in C++ code that aborts it.
+
+    A command that was stopped may leave some behind (a library's, or one that waits for input). All else is as ever.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or its reader has gone
+            stream.flush()
+    os._exit(status)
 
 
 def _as_usual() -> None:

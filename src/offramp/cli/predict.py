@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -217,8 +218,9 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
             yield item
 
     try:
-        with heeding_ctrl_c() as check, rows_progress() as count:
-            for prediction in engine.stream(texts()):
+        answers = closing(engine.stream(texts()))
+        with heeding_ctrl_c() as check, rows_progress() as count, answers as predictions:
+            for prediction in predictions:
                 rows.append({**beside.popleft(), **answer_cells(prediction)})
                 if prediction.error is not None:
                     first = first or f"row {writer.written + len(rows)}: {prediction.error}"

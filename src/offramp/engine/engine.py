@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -136,7 +136,7 @@ class Engine:
         """Answers in the order of the texts."""
         return list(self.stream(texts))
 
-    def stream(self, texts: Iterable[Text]) -> Iterator[Prediction]:
+    def stream(self, texts: Iterable[Text]) -> Generator[Prediction, None, None]:
         """Answers as they come, in the order of the texts; reads ahead a little, and holds no more than that.
 
         The texts are read in another thread.

@@ -20,6 +20,8 @@ Encode = Callable[[Sequence[Any]], list[Row | str]]
 
 AHEAD = 2
 """Windows that wait, encoded, for the model."""
+SECONDS_TO_READ = 0.5
+"""How long a source that is read may take to give its next item once nobody wants it: a pipe may never."""
 
 
 @dataclass(frozen=True)
@@ -95,13 +97,20 @@ class Feed:
         self.stopped = threading.Event()
         self.windows: Queue[Window | None] = Queue(AHEAD)
         self.over = False
-        for work in (self._read, self._encode):
-            threading.Thread(target=work, name=f"offramp{work.__name__}", daemon=True).start()
+        self.reader, self.encoder = (
+            threading.Thread(target=work, name=f"offramp{work.__name__}", daemon=True)
+            for work in (self._read, self._encode)
+        )
+        self.reader.start()
+        self.encoder.start()
 
     def close(self) -> None:
+        """Stop both threads, and wait for them: Python's end would kill them in the midst of the tokenizer's code."""
         self.stopped.set()
         with self.changed:
             self.changed.notify_all()
+        self.encoder.join()
+        self.reader.join(SECONDS_TO_READ)
 
     def next_at_once(self) -> Window | None:
         """The next window, if it is there already."""
