@@ -247,7 +247,8 @@ def test_ctrl_c_while_importing(library: str) -> None:
 
 ABORTING = """
 import atexit, ctypes
-ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort)  # as a library's destructors do that find a thread of theirs running
+# As a library does whose destructors find a thread of its own running.
+ctypes.pythonapi.Py_AtExit(ctypes.CDLL(None).abort)
 atexit.register(print, "put away")
 """
 
