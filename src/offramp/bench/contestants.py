@@ -104,7 +104,7 @@ class Offramp(Contestant):
 def own_pair(engine: Engine, full_depth: Policy) -> tuple[Offramp, Offramp]:
     """The engine at full depth and under its policy. On a CPU they share the layers, and so the memory."""
     if isinstance(engine.runner, HostRunner):
-        other: Runner = HostRunner(engine.model, full_depth, engine.runner.layers)
+        other: Runner = type(engine.runner)(engine.model, full_depth, engine.runner.layers)
     else:
         other = make_runner(engine.model, full_depth, engine.setting)
     name = f"offramp {engine.setting.precision}"

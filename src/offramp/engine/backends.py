@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -13,6 +15,7 @@ from offramp.engine.grouping import Cost, measure
 from offramp.engine.host_runner import HostRunner
 from offramp.engine.runner import Runner
 from offramp.engine.torch_layers import TorchLayers
+from offramp.engine.waves import weights_of_layer
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
@@ -62,7 +65,7 @@ def choose(model: MultiExitModel, device: str, precision: str, backend: str, thr
 def best_backend(model: MultiExitModel, device: torch.device, precision: str) -> str:
     fast = "graphs" if device.type == "cuda" else "onnx"
     if (reason := why_not(model, device, precision, fast)) is None:
-        small = sum(weight.numel() for weight in model.backbone.layer_module(0).parameters()) < SMALL
+        small = weights_of_layer(model) < SMALL
         return "torch" if fast == "onnx" and precision == "fp32" and small else fast
     if neither := why_not(model, device, precision, "torch"):
         raise OfframpError(f"{precision} cannot be had here: {reason if precision == 'int8' else neither}")
@@ -108,8 +111,9 @@ def make_runner(model: MultiExitModel, policy: Policy, setting: Setting, *, reco
         return GraphRunner(model, policy, device=setting.device, dtype=DTYPES[setting.precision], record=record)
     if setting.backend == "onnx":
         from offramp.engine.onnx.onnx_layers import OnnxLayers
+        from offramp.engine.onnx.whole_rows import OnnxRunner
 
-        return HostRunner(model, policy, OnnxLayers(model, setting.precision == "int8", setting.threads), record=record)
+        return OnnxRunner(model, policy, OnnxLayers(model, setting.precision == "int8", setting.threads), record=record)
     layers = layers_in_torch(model, setting)
     return HostRunner(layers.model, policy, layers, record=record)
 
@@ -120,6 +124,24 @@ def layers_in_torch(model: MultiExitModel, setting: Setting) -> TorchLayers:
     # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
     alone = setting.precision == "bf16" and setting.device.type == "cpu"
     return TorchLayers(ready, None if alone else layer_cost(ready))
+
+
+@contextmanager
+def torch_at_work(setting: Setting) -> Iterator[None]:
+    """torch on the setting's threads and, in fp32 on a CPU, without oneDNN; afterwards as it was.
+
+    oneDNN keeps what it made for each of the last thousand shapes, and batches of texts have no end of shapes: that
+    came to hundreds of MB. Without it, a layer takes as long.
+    """
+    threads, uses_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    try:
+        torch.set_num_threads(setting.threads)
+        if setting.device.type == "cpu" and setting.precision == "fp32":
+            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.backends.mkldnn.enabled = uses_onednn
 
 
 def prepared(model: MultiExitModel, setting: Setting) -> MultiExitModel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from offramp.engine.backends import choose, make_runner
+from offramp.engine.backends import choose, make_runner, torch_at_work
 from offramp.engine.feeding import BatchSize, Encode, Feed, Window, make_window
 from offramp.engine.policy_choice import policy_for
 from offramp.engine.runner import Finished, Runner
@@ -170,18 +170,14 @@ class Engine:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """The model without dropout, and torch on the engine's threads; afterwards both as they were."""
-        training, threads = self.model.training, torch.get_num_threads()
-        own = self.setting.threads if self.setting.backend == "torch" else threads
+        """The model without dropout, and torch as the engine wants it; afterwards both as they were."""
+        training = self.model.training
         try:
             self.model.eval()  # dropout would make answers, and exits, a matter of chance
-            if own != threads:
-                torch.set_num_threads(own)
-            yield
+            with torch_at_work(self.setting) if self.setting.backend == "torch" else nullcontext():
+                yield
         finally:
             self.model.train(training)
-            if own != threads:
-                torch.set_num_threads(threads)
 
     def _at_once(self, items: Sequence[Any], encode: Encode) -> Iterator[RowAnswer]:
         """A list that fits into one window: no threads, no waiting."""

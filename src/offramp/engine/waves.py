@@ -182,6 +182,11 @@ def has_one_layer(model: MultiExitModel) -> bool:
     return len(modules) == 1 and model.gates is None
 
 
+def weights_of_layer(model: MultiExitModel) -> int:
+    """How many numbers a layer has learnt."""
+    return sum(weight.numel() for weight in model.backbone.layer_module(0).parameters())
+
+
 def padded_logits(rows: Sequence[Tensor]) -> Tensor:
     """Spans' logits (T, 2) of several rows as one batch (n, T, 2): padding can be no answer."""
     longest = max(map(len, rows))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 
-import torch
-
 from offramp.engine import Engine
-from offramp.engine.backends import Setting, layers_in_torch
+from offramp.engine.backends import layers_in_torch, torch_at_work
 from offramp.engine.host_runner import HostRunner
 from offramp.engine.torch_layers import TorchLayers
 from offramp.engine.waves import Route, has_one_layer
@@ -32,21 +28,3 @@ def make_batcher(engine: Engine, default: Route, most_tokens: int, report: Repor
     if isinstance(layers, TorchLayers) and layers.cost is not None:
         most_tokens = min(most_tokens, max(1, layers.cost.worth()))
     return PoolBatcher(layers, same_layers, most_tokens, report, partial(torch_at_work, engine.setting))
-
-
-@contextmanager
-def torch_at_work(setting: Setting) -> Iterator[None]:
-    """torch on the setting's threads and, in fp32 on a CPU, without oneDNN; afterwards as it was.
-
-    oneDNN keeps what it made for each of the last thousand shapes, and continuous batches have no end of shapes: that
-    came to hundreds of MB. Without it, a layer takes as long.
-    """
-    threads, uses_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
-    try:
-        torch.set_num_threads(setting.threads)
-        if setting.device.type == "cpu" and setting.precision == "fp32":
-            torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.backends.mkldnn.enabled = uses_onednn

@@ -17,7 +17,7 @@ from torch import Tensor
 from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.runner import NO_EXIT, Packed
-from offramp.engine.waves import Layers, padded_logits
+from offramp.engine.waves import Layers, padded_logits, weights_of_layer
 from offramp.errors import OfframpError, one_line
 from offramp.models import MultiExitModel
 
@@ -45,7 +45,9 @@ class OnnxLayers(Layers):
         modules = [id(model.backbone.layer_module(index)) for index in range(model.backbone.depth)]
         self.alike = [np.array(modules.index(module)) for module in modules]
         """For each layer the first that has its weights."""
-        self.parts = in_parts(model, sorted({int(first) for first in self.alike}))
+        different = sorted({int(first) for first in self.alike})
+        self.weights = len(different) * weights_of_layer(model)
+        self.parts = in_parts(model, different)
         self.part_of = {layer: part for part, layers in enumerate(self.parts) for layer in layers}
         self.sessions: dict[tuple[int, int], Any] = {}
         self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.exits))}
@@ -65,6 +67,10 @@ class OnnxLayers(Layers):
         other.said = {}
         return other
 
+    def weight_bytes(self) -> int:
+        """What all layers' weights take in memory."""
+        return self.weights * (1 if self.segments.int8 else 4)
+
     @cached_property
     def workers(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self.threads, thread_name_prefix="offramp-rows")
@@ -78,7 +84,7 @@ class OnnxLayers(Layers):
             for feed, cut in zip(feeds, cuts, strict=True):
                 feed["token_type_ids"] = types[None, cut]
         session = self._session(EMBEDDINGS, len(rows))
-        return self._map(lambda feed: session.run(None, feed)[0], feeds)
+        return self.on_all_cores(lambda feed: session.run(None, feed)[0], feeds)
 
     def layer(self, index: int, hidden: Sequence[Array], then: Sequence[int]) -> list[Array]:
         which = self.alike[index]
@@ -89,7 +95,7 @@ class OnnxLayers(Layers):
             after, logits = session.run(OUTPUTS, {"hidden": hidden[place], "layer": which, "exit": exit})
             return after, logits
 
-        done = self._map(run, range(len(hidden)))
+        done = self.on_all_cores(run, range(len(hidden)))
         self.said = {id(after): (exit, logits) for (after, logits), exit in zip(done, then, strict=True)}
         return [after for after, _ in done]
 
@@ -118,14 +124,18 @@ class OnnxLayers(Layers):
         return not self.segments.int8 or bool(np.isfinite(hidden[..., 0].sum()))
 
     def _session(self, part: int, rows: int) -> Any:
-        """Some of the layers, or the embeddings, made when they are first needed. Alone, a row uses all threads."""
-        threads = self.threads if rows == 1 and part != EMBEDDINGS else 1
+        """Some of the layers, or the embeddings, made when they are first needed."""
+        threads = 1 if part == EMBEDDINGS else self.threads_for(rows)
         if (part, threads) not in self.sessions:
             graph = self.segments.embed() if part == EMBEDDINGS else self.segments.layers(self.parts[part])
             self.sessions[part, threads] = open_session(graph, threads)
         return self.sessions[part, threads]
 
-    def _map(self, run: Callable[[Any], Any], rows: Sequence[Any]) -> list[Any]:
+    def threads_for(self, rows: int) -> int:
+        """Of a session that is to run so many rows: alone, a row uses all."""
+        return self.threads if rows == 1 else 1
+
+    def on_all_cores(self, run: Callable[[Any], Any], rows: Sequence[Any]) -> list[Any]:
         """`run` on every row; the workers take the next row as they become free."""
         if len(rows) == 1 or self.threads == 1:
             return [run(row) for row in rows]
@@ -143,6 +153,5 @@ class OnnxLayers(Layers):
 
 def in_parts(model: MultiExitModel, layers: Sequence[int]) -> list[list[int]]:
     """Layers in as few sessions as the size of a graph allows: each has threads of its own to be woken."""
-    size = 4 * sum(weight.numel() for weight in model.backbone.layer_module(0).parameters())
-    most = max(1, GRAPH_BYTES // size)
+    most = max(1, GRAPH_BYTES // (4 * weights_of_layer(model)))
     return [list(layers[start : start + most]) for start in range(0, len(layers), most)]

@@ -26,7 +26,7 @@ class PortableSegments(Segments):
     def layer(self, index: int) -> bytes:
         """Layer `index` (0-based): hidden (B, T, H) to the same."""
         graph = Graph()
-        after = self._layer(graph, index, graph.input("hidden", ("B", "T", self.width)))
+        after = self.add_layer(graph, index, graph.input("hidden", ("B", "T", self.width)))
         graph.output("after", after, ("B", "T", self.width))
         return graph.model()
 

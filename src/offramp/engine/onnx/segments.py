@@ -89,7 +89,7 @@ class Segments(ABC):
         graph.output("hidden", hidden, ("B", "T", self.width))
         return graph.model()
 
-    def _layer(self, graph: Graph, index: int, hidden: str) -> str:
+    def add_layer(self, graph: Graph, index: int, hidden: str) -> str:
         """Layer `index` (0-based): (B, T, H) to the same."""
         parts = self.backbone.parts(index)
         context = self._attention(graph, hidden, parts)
@@ -200,13 +200,13 @@ class FusedSegments(Segments):
 
     def _with_exits(self, graph: Graph, index: int, hidden: str, exit: str) -> tuple[str, str]:
         """Layer `index`, and the one of its exits that is asked: inside its branch there are few to choose from."""
-        after = self._layer(graph, index, hidden)
+        after = self.add_layer(graph, index, hidden)
         modules = [self.backbone.layer_module(layer - 1) for layer in self.model.exits.layers]
         own = [number for number, module in enumerate(modules) if module is self.backbone.layer_module(index)]
-        (logits,) = one_of(graph, exit, [NO_EXIT, *own], lambda inner, number: (self._exit(inner, number, after),))
+        (logits,) = one_of(graph, exit, [NO_EXIT, *own], lambda inner, number: (self.add_exit(inner, number, after),))
         return after, logits
 
-    def _exit(self, graph: Graph, exit: int, after: str) -> str:
+    def add_exit(self, graph: Graph, exit: int, after: str) -> str:
         """One row's logits: (1, C), or (T, 2) for spans."""
         if exit == NO_EXIT:
             return graph.add("Identity", graph.weight(np.zeros((0, self.model.outputs), np.float32)))
