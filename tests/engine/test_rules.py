@@ -19,7 +19,7 @@ from offramp.engine.onnx.rules import has_rule
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.onnx.whole_rows import OUTPUTS, START, OnnxRunner, WholeWay, starts
 from offramp.engine.waves import Route
-from offramp.policies import REGISTRY, Confidence, Entropy, Patience, Policy, Scripted, Window, first_exit
+from offramp.policies import REGISTRY, Confidence, Entropy, Patience, Policy, Scripted, State, Window, first_exit
 from tests.engine.test_rows import ROWS
 from tests.exiting_models import MODELS
 from tests.policies.matrix import MATRIX, SAMPLES, SCRIPT
@@ -142,3 +142,23 @@ def test_whole_is_as_by_layers(rows: int, precision: str) -> None:
     for one, other in zip(whole, engine.answer_rows(ROWS[:rows]), strict=True):
         assert one.exit == other.exit
         np.testing.assert_array_equal(one.logits, other.logits)
+
+
+def test_a_step_wakes_no_second_thread() -> None:
+    """Rows are on all cores already: a thread of torch's has to wait for one of them."""
+    seen = []
+
+    class Watching(Entropy):
+        def step(self, layer: int, logits: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
+            seen.append(torch.get_num_threads())
+            return super().step(layer, logits, state)
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        list(Engine(MODELS["bert", "classification"], Watching(0.4), "cpu", "fp32", "onnx").answer_rows(ROWS))
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+        del REGISTRY[Watching.name]
+    assert set(seen) == {1}

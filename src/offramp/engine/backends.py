@@ -15,6 +15,7 @@ from offramp.engine.grouping import Cost, measure
 from offramp.engine.host_runner import HostRunner
 from offramp.engine.runner import Runner
 from offramp.engine.torch_layers import TorchLayers
+from offramp.engine.torch_threads import torch_threads
 from offramp.engine.waves import weights_of_layer
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
@@ -133,14 +134,13 @@ def torch_at_work(setting: Setting) -> Iterator[None]:
     oneDNN keeps what it made for each of the last thousand shapes, and batches of texts have no end of shapes: that
     came to hundreds of MB. Without it, a layer takes as long.
     """
-    threads, uses_onednn = torch.get_num_threads(), torch.backends.mkldnn.enabled
+    uses_onednn = torch.backends.mkldnn.enabled
     try:
-        torch.set_num_threads(setting.threads)
         if setting.device.type == "cpu" and setting.precision == "fp32":
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        yield
+        with torch_threads(setting.threads):
+            yield
     finally:
-        torch.set_num_threads(threads)
         torch.backends.mkldnn.enabled = uses_onednn
 
 

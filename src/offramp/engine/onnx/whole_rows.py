@@ -21,6 +21,7 @@ from offramp.engine.onnx.rules import Asked, has_rule, leaves
 from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
 from offramp.engine.runner import Finished, Packed
+from offramp.engine.torch_threads import torch_threads
 from offramp.engine.waves import Route
 from offramp.models import MultiExitModel
 from offramp.policies import Policy, State
@@ -52,7 +53,14 @@ class OnnxRunner(HostRunner):
 
     def submit(self, rows: Packed) -> list[Finished]:
         whole = self.most_whole is None or len(rows) <= self.most_whole
-        return self._whole(rows) if whole and len(rows) else super().submit(rows)
+        if whole and len(rows):
+            return self._whole(rows)
+        with torch_threads(1):  # a policy's step is small, and to wake a second thread for it takes a millisecond
+            return super().submit(rows)
+
+    def flush(self) -> list[Finished]:
+        with torch_threads(1):
+            return super().flush()
 
     def _whole(self, rows: Packed) -> list[Finished]:
         session = self._session(self.layers.threads_for(len(rows)))
