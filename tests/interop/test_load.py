@@ -171,6 +171,30 @@ def test_fine_tuned_classifier_becomes_the_last_exit(
     assert fresh(**tiny_batch()).logits.shape == (6, 2)
 
 
+def test_several_labels_for_one_text(tmp_path: Path) -> None:
+    """Such a classifier must not pass for one that chooses among its labels; its encoder is one like any other."""
+    config = tiny_backbone("bert")
+    config.problem_type, config.num_labels = "multi_label_classification", 3
+    transformers.BertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(
+        offramp.OfframpError, match=r"several labels to one text .*; with num_labels its encoder is loaded"
+    ):
+        offramp.load(tmp_path)
+    model = offramp.load(tmp_path, num_labels=3)
+    assert model(**tiny_batch()).logits.shape == (6, 3)
+    model.save_pretrained(tmp_path / "ours")
+    assert offramp.load(tmp_path / "ours").outputs == 3
+
+
+@pytest.mark.parametrize("size", [5, 2**31])
+def test_chunks_of_a_feed_forward_block_make_no_difference(size: int, tmp_path: Path) -> None:
+    theirs = transformers.BertForSequenceClassification(tiny_backbone("bert")).eval()
+    expected = theirs(**tiny_batch()).logits
+    theirs.config.chunk_size_feed_forward = size
+    theirs.save_pretrained(tmp_path)
+    torch.testing.assert_close(offramp.load(tmp_path)(**tiny_batch()).logits, expected)
+
+
 @pytest.mark.parametrize("kind", ["Model", "ForMaskedLM", "ForPreTraining", "ForTokenClassification"])
 def test_pretrained_encoder_gets_new_exits_that_start_from_its_pooler(kind: str, tmp_path: Path) -> None:
     theirs = getattr(transformers, f"Bert{kind}")(tiny_backbone("bert")).eval()

@@ -13,6 +13,7 @@ from offramp.interop import huggingface, load, own
 from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.loading import expecting_new_exits, find_dialect
 from offramp.models import MultiExitModel
+from offramp.models.config import SEVERAL_LABELS
 from offramp.shipped import resolve
 from offramp.tasks.encoding import TextEncoder, text_encoder
 
@@ -53,9 +54,9 @@ def refuse_no_classifier(checkpoint: Checkpoint, name: str) -> None:
     for ending, does in OTHERS.items():
         if kind.endswith(f"For{ending}"):
             raise OfframpError(f"{name} is a {kind}, which {does}: {WANTED}")
-    if config.get("problem_type") == "multi_label_classification":
+    if config.get("problem_type") == SEVERAL_LABELS:
         raise OfframpError(
-            f"{name}/{CONFIG}: a model with several labels for one text (multi_label_classification) cannot have exits "
+            f"{name}/{CONFIG}: a model with several labels for one text ({SEVERAL_LABELS}) cannot have exits "
             "here: add them to one model for each label"
         )
     head = huggingface.head_of(checkpoint)

@@ -16,6 +16,7 @@ from offramp.interop.dialect import (
     source_of,
 )
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+from offramp.models.config import SEVERAL_LABELS
 
 UNUSED = r"cls\.|lm_head\.|predictions\.|sop_classifier\.|classifier\.|qa_outputs\.|.*position_ids$|.*token_type_ids$"
 
@@ -35,12 +36,19 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     depth, prefix = encoder.num_hidden_layers, encoder_prefix(checkpoint, backbone)
     span = wishes.span or _made_for(checkpoint, "QuestionAnswering")
 
-    pooler, head = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth)), head_of(checkpoint, span)
+    several = not span and checkpoint.config.get("problem_type") == SEVERAL_LABELS
+    if several and wishes.num_labels is None:
+        raise OfframpError(
+            f"{checkpoint.folder / CONFIG}: it gives several labels to one text ({SEVERAL_LABELS}), which is not "
+            "supported; with num_labels its encoder is loaded, to be trained for another task"
+        )
+
+    pooler = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth))
+    head = None if several else head_of(checkpoint, span)
     outputs = rows(checkpoint, f"{head}.weight") if head else wishes.num_labels or 2
     options = {"poolers": 0} if span else {}
-    config = MultiExitConfig(
-        backbone_config=encoder, **(options | wishes.exit_options), **label_options(checkpoint, outputs)
-    )
+    labels = {"num_labels": outputs} if several else label_options(checkpoint, outputs)
+    config = MultiExitConfig(backbone_config=encoder, **(options | wishes.exit_options), **labels)
     last = config.classifiers[-1]
     return Translation(
         config,

@@ -13,6 +13,8 @@ from offramp.errors import OfframpError
 from offramp.models.gate_settings import GateSettings
 
 POOLINGS = ("first", "mean", "max")
+SEVERAL_LABELS = "multi_label_classification"
+"""What Hugging Face calls a task in which a text may have several labels."""
 MOST = {"num_hidden_layers": 1000, "num_labels": 100_000, "num_hidden_groups": 1000, "inner_group_num": 1000}
 """Beyond these a configuration is damaged: to build it would take all memory there is, and hours."""
 SIZES = (*MOST, "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "max_position_embeddings")
@@ -63,6 +65,7 @@ class MultiExitConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         check_sizes(kwargs)
         self.backbone_config = as_config(self.backbone_config)
+        self.backbone_config.chunk_size_feed_forward = 0  # saves memory, and refuses texts that are no multiple of it
         check_sizes({"num_hidden_layers": self.num_hidden_layers})
         if self.exit_layers is None:
             self.exit_layers = list(range(1, self.num_hidden_layers + 1))
@@ -97,7 +100,7 @@ class MultiExitConfig(PreTrainedConfig):
             )
 
     def _check_heads(self) -> None:
-        if self.problem_type == "multi_label_classification":
+        if self.problem_type == SEVERAL_LABELS:
             raise OfframpError("several labels for one text are not supported: train one model for each label")
         for pooling in self.poolings:
             if any(part not in POOLINGS for part in str(pooling).split("+")):
