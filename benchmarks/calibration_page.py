@@ -6,7 +6,7 @@ python benchmarks/calibration_page.py
 from __future__ import annotations
 
 from engine_page import rows
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 PAGE = ROOT / "docs" / "explanation" / "calibration.md"
 TABLES = {"1,000 splits": "validity", "n = 2,000": "power", "100,000 rows": "speed"}

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from results_page import ROOT
+from recipes_page import ROOT
 
 PAGE = ROOT / "docs" / "how-to" / "fine-tuned.md"
 RUN = ROOT / "benchmarks" / "results" / "fine_tuned.json"

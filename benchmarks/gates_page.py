@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from statistics import mean, stdev
 
 import numpy as np
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 from offramp.evaluation.results import OperatingPoint, Results
 

@@ -15,7 +15,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 PAGE = ROOT / "docs" / "tutorial" / "own-data.md"
 RUN = ROOT / "benchmarks" / "results" / "own_data.json"

@@ -10,7 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from pretrained import STARTS, TASKS
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 PAGE = ROOT / "docs" / "explanation" / "pretraining.md"
 RUNS = ROOT / "benchmarks" / "results" / "pretraining"

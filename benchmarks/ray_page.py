@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 PAGE = ROOT / "docs" / "how-to" / "ray.md"
 LOSSES = {"worker_killed": "one worker killed", "machine_lost": "one of two machines lost (both were this one)"}

@@ -6,7 +6,7 @@ python benchmarks/serve_page.py
 from __future__ import annotations
 
 from engine_page import rows
-from results_page import ROOT, with_rows
+from recipes_page import ROOT, with_rows
 
 PAGE = ROOT / "docs" / "how-to" / "serve.md"
 

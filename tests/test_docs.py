@@ -55,10 +55,10 @@ def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.
     assert runpy.run_path(str(ROOT / "benchmarks" / script))["filled"](page) == page
 
 
-def test_figures_of_the_results_are_those_of_the_runs(tmp_path: Path) -> None:
-    page = text_of("docs/results.md")
-    results_page = runpy.run_path(str(ROOT / "benchmarks" / "results_page.py"))
-    assert results_page["filled"](page, tmp_path) == page
+def test_figures_of_the_recipes_are_those_of_the_runs(tmp_path: Path) -> None:
+    page = text_of("docs/recipes.md")
+    recipes_page = runpy.run_path(str(ROOT / "benchmarks" / "recipes_page.py"))
+    assert recipes_page["filled"](page, tmp_path) == page
 
 
 @pytest.fixture

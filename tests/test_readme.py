@@ -77,8 +77,8 @@ def test_it_is_short() -> None:
 
 
 def test_the_study_is_made_from_its_cells_bit_for_bit(tmp_path: Path) -> None:
-    study_page.main(["--page", str(tmp_path / "study.md")])
-    assert (tmp_path / "study.md").read_text(encoding="utf-8") == text_of("docs/study.md")
+    study_page.main(["--page", str(tmp_path / "results.md")])
+    assert (tmp_path / "results.md").read_text(encoding="utf-8") == text_of("docs/results.md")
     made = {figure.name for figure in (tmp_path / "img").iterdir()}
     assert len(made) >= 3
     assert made <= {figure.name for figure in (ROOT / "docs" / "img").iterdir()}

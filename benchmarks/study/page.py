@@ -1,4 +1,4 @@
-"""Write docs/study.md and its figures from the cells of the study, and from nothing else.
+"""Write docs/results.md and its figures from the cells of the study, and from nothing else.
 
 python -m benchmarks.study.page
 """
@@ -17,7 +17,7 @@ from benchmarks.study.times import path_of as times_path
 
 ROOT = Path(__file__).parents[2]
 CELLS = ROOT / "benchmarks" / "results" / "study"
-PAGE = ROOT / "docs" / "study.md"
+PAGE = ROOT / "docs" / "results.md"
 FINDINGS = Path(__file__).with_name("findings.md")
 """What we learned, written by hand; the other parts that are lie in `WORDS`."""
 WORDS = Path(__file__).with_name("words")

@@ -1,6 +1,6 @@
-"""Write the tables and figures of docs/results.md from benchmarks/results/recipes.
+"""Write the tables and figures of docs/recipes.md from benchmarks/results/recipes.
 
-python benchmarks/results_page.py
+python benchmarks/recipes_page.py
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from offramp.evaluation.results import Results
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "benchmarks" / "results" / "recipes"
-PAGE = ROOT / "docs" / "results.md"
+PAGE = ROOT / "docs" / "recipes.md"
 RECIPES = ("plain", "deebert", "romebert", "elasticbert")
 BUDGETS = ("full_depth", "score_2x", "score_3x", "score_4x", "area")
 
