@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp.engine import Engine
+from offramp.engine.onnx.whole_rows import OnnxRunner
+from offramp.engine.runner import Finished, Packed
 from offramp.engine.waves import Route, has_one_layer
 from offramp.policies import Fixed
 from offramp.serving.batching import Batcher, PoolBatcher, Report, RowBatcher
@@ -56,11 +58,18 @@ class Collected:
         return self.jobs
 
 
+WHOLE = "onnx, some in one call"
+IN_ONE_CALL = POLICIES[::2]
+
+
 def batcher_of(family: str, backend: str, collected: Collected, most_tokens: int = 64) -> Batcher:
-    layers = layers_of(family, backend)
+    model, layers = MODELS[family, "classification"], layers_of(family, "onnx" if backend == WHOLE else backend)
+    if backend == WHOLE:
+        routes = [route_of(family, policy) for policy in IN_ONE_CALL]
+        return RowBatcher(layers, collected.report, {one: OnnxRunner(model, one.policy, layers) for one in routes})
     if backend == "onnx":
         return RowBatcher(layers, collected.report)
-    return PoolBatcher(layers, has_one_layer(MODELS[family, "classification"]), most_tokens, collected.report)
+    return PoolBatcher(layers, has_one_layer(model), most_tokens, collected.report)
 
 
 @pytest.fixture(scope="module", params=[(family, backend) for family in FAMILIES for backend in BACKENDS], ids="-".join)
@@ -81,7 +90,16 @@ def job_of(family: str, ticket: int, number: int, policy: str = "entropy") -> Jo
 @settings(max_examples=8, deadline=None)
 @given(data=st.data())
 def test_batchers_answer_as_the_engine_does(kind: tuple[str, str], data: st.DataObject) -> None:
-    family, backend = kind
+    check_batcher(*kind, data)
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data())
+def test_rows_in_one_call_among_others(data: st.DataObject) -> None:
+    check_batcher("bert", WHOLE, data)
+
+
+def check_batcher(family: str, backend: str, data: st.DataObject) -> None:
     collected = Collected()
     batcher = batcher_of(family, backend, collected)
     batcher.start()
@@ -103,7 +121,7 @@ def test_batchers_answer_as_the_engine_does(kind: tuple[str, str], data: st.Data
     for job in collected.jobs:
         assert job.exit is not None, job.error
         found[job.ticket] = job.exit, job.logits
-    check(family, backend, asked, found)
+    check(family, "onnx" if backend == WHOLE else backend, asked, found)
     assert sum(tokens for _, tokens in collected.batches) > 0
 
 
@@ -230,6 +248,33 @@ def test_idle_jobs_run_when_nothing_else_does(kind: tuple[str, str]) -> None:
     order = [job.ticket for job in collected.jobs]
     assert sorted(order[-3:]) == [1000, 1001, 1002]
     assert all(job.exit == 4 for job in collected.jobs[-3:])
+
+
+@pytest.mark.parametrize("wrong", ["the first time", "always"])
+def test_a_row_that_fails_in_one_call(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has an error of its own, whenever it comes, and the others their answers."""
+    collected = Collected()
+    batcher = batcher_of("bert", WHOLE, collected)
+    real, poison, calls = OnnxRunner.run_whole, len(ROWS[0]), []
+
+    def failing(self: OnnxRunner, rows: Packed, threads: int) -> list[Finished]:
+        calls.append(int(rows.lengths[0]))
+        if int(rows.lengths[0]) == poison and (wrong == "always" or calls.count(poison) == 1):
+            raise RuntimeError("cannot be computed")
+        return real(self, rows, threads)
+
+    monkeypatch.setattr(OnnxRunner, "run_whole", failing)
+    jobs = [job_of("bert", ticket, ticket % SAMPLES, IN_ONE_CALL[0]) for ticket in range(2 * SAMPLES)]
+    batcher.put(jobs)
+    batcher.start()
+    collected.wait_for(len(jobs))
+    batcher.stop()
+    assert len(calls) == len(jobs)
+    failed = [job.ticket for job in jobs if job.error is not None]
+    poisoned = [job.ticket for job in jobs if job.row is not None and len(job.row) == poison]
+    assert set(failed) <= set(poisoned)
+    assert len(failed) == (len(poisoned) if wrong == "always" else 1)
+    assert all(job.exit is not None for job in jobs if job.ticket not in failed)
 
 
 def test_an_idle_job_makes_way() -> None:

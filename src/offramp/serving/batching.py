@@ -7,7 +7,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING
 from offramp.engine.depth_pools import DepthPools
 from offramp.engine.feeding import pack
 from offramp.engine.runner import Finished
-from offramp.engine.waves import Layers, Wave, advance
+from offramp.engine.waves import Layers, Route, Wave, advance
 from offramp.errors import one_line
 from offramp.serving.jobs import Job
 
 if TYPE_CHECKING:
     from offramp.engine.onnx.onnx_layers import OnnxLayers
+    from offramp.engine.onnx.whole_rows import OnnxRunner
 
 logger = logging.getLogger(__name__)
 
@@ -199,8 +200,10 @@ class RowBatcher(Batcher):
     row that is alone uses all cores.
     """
 
-    def __init__(self, layers: OnnxLayers, report: Report) -> None:
+    def __init__(self, layers: OnnxLayers, report: Report, whole: Mapping[Route, OnnxRunner] | None = None) -> None:
         super().__init__(report)
+        self.whole = whole or {}
+        """Routes that are run in one call; what is on another goes layer by layer."""
         self.together = layers
         self.threads = layers.threads
         self.lanes: list[Layers] = [layers.lane() for _ in range(self.threads)]
@@ -208,8 +211,14 @@ class RowBatcher(Batcher):
         """Threads with a row that somebody waits for."""
 
     def warm_up(self, job: Job) -> None:
-        for layers in (self.together, self.lanes[0]):
+        for layers in self.lanes[:1] if self.whole else (self.together, self.lanes[0]):
             self._alone(layers, job)
+        try:
+            for runner in self.whole.values():
+                for threads in {1, self.threads}:
+                    in_one_call(runner, job, threads)
+        except Exception as error:
+            fail(job, error)
 
     def _run(self, number: int) -> None:
         while self._turn(self.lanes[number]):
@@ -245,12 +254,15 @@ class RowBatcher(Batcher):
         if not job.begin(time.perf_counter()) or job.row is None:
             self.report.deliver([job])
             return
+        # A session with threads of its own is for one row at a time: nobody else is busy, and who comes meanwhile sees
+        # that this one is.
         try:
-            wave = start(lane, job)
-            while wave.hidden and not job.is_gone:
-                # A session with threads of its own is for one row at a time: nobody else is busy, and who comes
-                # meanwhile sees that this one is.
-                one_more_layer(self.together if self.busy == 1 else lane, job, wave)
+            if job.route in self.whole:
+                in_one_call(self.whole[job.route], job, self.threads if self.busy == 1 else 1)
+            else:
+                wave = start(lane, job)
+                while wave.hidden and not job.is_gone:
+                    one_more_layer(self.together if self.busy == 1 and not self.whole else lane, job, wave)
         except Exception as error:
             fail(job, error)
         self._done(job)
@@ -278,6 +290,13 @@ class RowBatcher(Batcher):
 def start(layers: Layers, job: Job) -> Wave:
     assert job.row is not None
     return job.route.start(layers, pack([(job.ticket, job.row)]))
+
+
+def in_one_call(runner: OnnxRunner, job: Job, threads: int) -> None:
+    """All of a row's way."""
+    assert job.row is not None
+    [finished] = runner.run_whole(pack([(job.ticket, job.row)]), threads)
+    job.finish(int(finished.exits[0]), finished.logits[0])
 
 
 def one_more_layer(layers: Layers, job: Job, wave: Wave) -> None:

@@ -75,12 +75,10 @@ class Service:
         self.metrics = Metrics(self.model.exits.layers, lambda: self.flow.pending)
         self.traffic = Traffic(self.depth)
         self.routes = Routes(self.model, self.points.offered)
-        self.audit = Audit(
-            self.model, self.routes.of(self.points.full_depth), self.metrics, audit, self.points.tolerance
-        )
+        default, full_depth = self.routes.of(self.points.default), self.routes.of(self.points.full_depth)
+        self.audit = Audit(self.model, full_depth, self.metrics, audit, self.points.tolerance)
         report = Report(self.flow.deliver, self.metrics.on_batch, self.flow.broken)
-        default = self.routes.of(self.points.default)
-        self.batcher: Batcher = make_batcher(self.engine, default, max_batch_tokens, report)
+        self.batcher: Batcher = make_batcher(self.engine, default, full_depth, max_batch_tokens, report)
         self.tokeniser = Tokeniser(
             self.engine.encoder, self.model.backbone, self._hand_on, self.metrics.tokenise.observe, self.flow.broken
         )

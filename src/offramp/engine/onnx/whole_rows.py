@@ -54,7 +54,7 @@ class OnnxRunner(HostRunner):
     def submit(self, rows: Packed) -> list[Finished]:
         whole = self.most_whole is None or len(rows) <= self.most_whole
         if whole and len(rows):
-            return self._whole(rows)
+            return self.run_whole(rows, self.layers.threads_for(len(rows)))
         with torch_threads(1):  # a policy's step is small, and to wake a second thread for it takes a millisecond
             return super().submit(rows)
 
@@ -62,8 +62,9 @@ class OnnxRunner(HostRunner):
         with torch_threads(1):
             return super().flush()
 
-    def _whole(self, rows: Packed) -> list[Finished]:
-        session = self._session(self.layers.threads_for(len(rows)))
+    def run_whole(self, rows: Packed, threads: int) -> list[Finished]:
+        """Rows in a session of so many threads. On one, several callers may do so at once."""
+        session = self._session(threads)
         hidden = self.layers.embed(rows)
         begun = list(enumerate(starts(self.route.policy.start(torch.from_numpy(rows.tickets))), 1))
 
