@@ -28,7 +28,7 @@ def make_batcher(engine: Engine, default: Route, full_depth: Route, most_tokens:
         assert isinstance(engine.runner, OnnxRunner)
         layers_in_onnx = engine.runner.layers
         runners = {route: OnnxRunner(engine.model, route.policy, layers_in_onnx) for route in (default, full_depth)}
-        small = layers_in_onnx.weight_bytes() <= IN_ONE_CALL
+        small = layers_in_onnx.bytes_in_one_graph() <= IN_ONE_CALL
         whole = {route: runner for route, runner in runners.items() if small and runner.most_whole != 0}
         return RowBatcher(layers_in_onnx, report, whole)
     layers = engine.runner.layers

@@ -45,9 +45,8 @@ class OnnxLayers(Layers):
         modules = [id(model.backbone.layer_module(index)) for index in range(model.backbone.depth)]
         self.alike = [np.array(modules.index(module)) for module in modules]
         """For each layer the first that has its weights."""
-        different = sorted({int(first) for first in self.alike})
-        self.weights = len(different) * weights_of_layer(model)
-        self.parts = in_parts(model, different)
+        self.weights = len(modules) * weights_of_layer(model)
+        self.parts = in_parts(model, sorted({int(first) for first in self.alike}))
         self.part_of = {layer: part for part, layers in enumerate(self.parts) for layer in layers}
         self.sessions: dict[tuple[int, int], Any] = {}
         self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.exits))}
@@ -67,8 +66,8 @@ class OnnxLayers(Layers):
         other.said = {}
         return other
 
-    def weight_bytes(self) -> int:
-        """What all layers' weights take in memory."""
+    def bytes_in_one_graph(self) -> int:
+        """What all layers' weights take, with a copy for each layer."""
         return self.weights * (1 if self.segments.int8 else 4)
 
     @cached_property

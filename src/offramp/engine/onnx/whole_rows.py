@@ -7,7 +7,6 @@ tenth of a layer of BERT-base in int8, and half of one of a narrow model.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 
 from offramp.engine.host_runner import HostRunner
 from offramp.engine.onnx.graph import Graph
-from offramp.engine.onnx.onnx_layers import OnnxLayers
+from offramp.engine.onnx.onnx_layers import GRAPH_BYTES, OnnxLayers
 from offramp.engine.onnx.rules import Asked, has_rule, leaves
 from offramp.engine.onnx.segments import FusedSegments
 from offramp.engine.onnx.sessions import open_session
@@ -39,15 +38,17 @@ class OnnxRunner(HostRunner):
     """Runs rows one at a time from the first layer to where they leave, several of them at once on as many cores.
 
     Layer by layer, as its base does, where the graph cannot hold the way: with a policy of the user's own, spans, every
-    exit recorded, layers that are all the same (ALBERT), or more than one graph may hold.
+    exit recorded, or more than one graph may hold. The graph has a copy of the weights for each layer, so a large
+    ALBERT goes layer by layer, too.
     """
 
     layers: OnnxLayers
 
     def __init__(self, model: MultiExitModel, policy: Policy, layers: OnnxLayers, *, record: bool = False) -> None:
         super().__init__(model, policy, layers, record=record)
-        can = not (record or self.route.spans or self.same_layers) and len(layers.parts) == 1 and has_rule(policy)
-        self.most_whole = 0 if not can else None if layers.weight_bytes() <= IN_CACHE else 1
+        size = layers.bytes_in_one_graph()
+        can = not (record or self.route.spans) and size <= GRAPH_BYTES and has_rule(policy)
+        self.most_whole = 0 if not can else None if size <= IN_CACHE else 0 if self.same_layers else 1
         """Rows of a batch that are run whole, if there are no more; None is any number."""
         self.sessions: dict[int, Any] = {}
 
@@ -78,12 +79,8 @@ class OnnxRunner(HostRunner):
 
     def _session(self, threads: int) -> Any:
         if threads not in self.sessions:
-            self.sessions[threads] = open_session(self.graph, threads)
+            self.sessions[threads] = open_session(WholeWay(self.layers.segments, self.route).model(), threads)
         return self.sessions[threads]
-
-    @cached_property
-    def graph(self) -> bytes:
-        return WholeWay(self.layers.segments, self.route).model()
 
 
 class WholeWay:
