@@ -137,3 +137,21 @@ def test_closing_waits_for_the_encoder_and_not_for_a_silent_source() -> None:
     os.write(written, b".")
     feed.reader.join(10)
     assert not feed.reader.is_alive()
+
+
+def test_closed_by_a_thread_of_its_own() -> None:
+    """Where Python clears a stream away that was given up, while it encodes."""
+    closed = threading.Event()
+
+    def closing(items: Sequence[int]) -> list[Row | str]:
+        begun.wait(10)
+        feed.close()
+        closed.set()
+        return encode(items)
+
+    begun = threading.Event()
+    feed = Feed(iter([2, 2]), closing, BatchSize(100), 8)
+    begun.set()
+    assert closed.wait(10)
+    feed.encoder.join(10)
+    assert not feed.encoder.is_alive()

@@ -109,8 +109,9 @@ class Feed:
         self.stopped.set()
         with self.changed:
             self.changed.notify_all()
-        self.encoder.join()
-        self.reader.join(SECONDS_TO_READ)
+        for thread, seconds in ((self.encoder, None), (self.reader, SECONDS_TO_READ)):
+            if thread is not threading.current_thread():  # a stream that was given up may be cleared away in any thread
+                thread.join(seconds)
 
     def next_at_once(self) -> Window | None:
         """The next window, if it is there already."""
