@@ -17,7 +17,7 @@ from offramp.engine import Engine
 from offramp.engine.onnx.graph import Graph
 from offramp.engine.onnx.rules import has_rule
 from offramp.engine.onnx.sessions import open_session
-from offramp.engine.onnx.whole_rows import OUTPUTS, START, OnnxRunner, WholeWay, starts
+from offramp.engine.onnx.whole_rows import OUTPUTS, OnnxRunner, WholeWay, starts
 from offramp.engine.waves import Route
 from offramp.policies import REGISTRY, Confidence, Entropy, Patience, Policy, Scripted, State, Window, first_exit
 from tests.engine.test_rows import ROWS
@@ -81,9 +81,9 @@ def test_decisions(name: str, data: st.DataObject) -> None:
     trace = torch.tensor(drawn).reshape(EXITS, SAMPLES, labels)
     task = "regression" if labels == 1 else "classification"
     expected = first_exit(policy, trace, task=task)
-    begun = list(enumerate(starts(policy.start(torch.arange(SAMPLES))), 1))
+    begun = starts(policy.start(torch.arange(SAMPLES)))
     for sample, exit in enumerate(expected.tolist()):
-        feed = {START.format(number): each[sample : sample + 1] for number, each in begun}
+        feed = {start: each[sample : sample + 1] for start, each in begun.items()}
         said = session_of(name).run(OUTPUTS, {"hidden": trace[None, :, sample].numpy(), **feed})
         assert int(said[1][0]) == exit
         np.testing.assert_array_equal(said[0][0], trace[exit, sample].numpy())

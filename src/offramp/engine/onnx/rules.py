@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
@@ -22,7 +22,7 @@ from offramp.policies.threshold import Threshold
 
 Leave = str | bool
 State = Any
-LARGEST = float(np.finfo(np.float32).max)
+LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,8 @@ def _threshold(signal: Callable[[Any, Asked], str], policy: Threshold, asked: As
     graph, temperature = asked.graph, at_layer(policy.temperature, asked.layer)
     if temperature != 1:
         logits = graph.add("Div", asked.logits, graph.number(temperature))
-        logits = graph.add("Clip", logits, graph.number(-LARGEST), graph.number(LARGEST))
-        asked = Asked(graph, asked.layer, logits, asked.outputs)
+        logits = graph.add("Clip", logits, graph.number(-LARGEST_FLOAT), graph.number(LARGEST_FLOAT))
+        asked = replace(asked, logits=logits)
     threshold = at_layer(policy.threshold, asked.layer)
     return asked.compare(signal(policy, asked), "Greater" if policy.above else "Less", threshold), None
 
@@ -85,7 +85,7 @@ def _threshold(signal: Callable[[Any, Asked], str], policy: Threshold, asked: As
 def _entropy(policy: Entropy, asked: Asked) -> str:
     graph = asked.graph
     log_p = graph.add("LogSoftmax", asked.logits, axis=-1)
-    finite = graph.add("Max", log_p, graph.number(-LARGEST))  # where p = 0 the product is to be 0, not NaN
+    finite = graph.add("Max", log_p, graph.number(-LARGEST_FLOAT))  # where p = 0 the product is to be 0, not NaN
     entropy = graph.add("Neg", asked.over("ReduceSum", graph.add("Mul", graph.add("Exp", log_p), finite)))
     return graph.add("Div", entropy, graph.number(math.log(asked.outputs))) if policy.normalised else entropy
 
@@ -144,10 +144,8 @@ def _settled(policy: Window, asked: Asked, seen: list[str]) -> str:
             high = graph.add("And", high, compare(over("ReduceMin", move, 0), "GreaterOrEqual", 0))
             low = graph.add("And", low, compare(over("ReduceMax", move, 0), "LessOrEqual", 0))
         return graph.add("Or", high, low)
-    high, low = (
-        compare(over("ReduceMin", lead, 0), "Greater", least),
-        compare(over("ReduceMax", lead, 0), "Less", below),
-    )
+    high = compare(over("ReduceMin", lead, 0), "Greater", least)
+    low = compare(over("ReduceMax", lead, 0), "Less", below)
     same_side = graph.add("Or", high, low)
     if policy.rule == "same_side":
         return same_side
@@ -156,12 +154,14 @@ def _settled(policy: Window, asked: Asked, seen: list[str]) -> str:
 
 
 def _combined(sign: str, decides: bool, policy: Combined, asked: Asked, state: State) -> tuple[Leave, State]:
-    """`decides` is the vote that settles it by itself."""
+    """`decides` is the vote that settles it by itself; the other, where it is known beforehand, changes nothing."""
     steps = [leaves(one, asked, own) for one, own in zip(policy.of, state or [None] * len(policy.of), strict=True)]
     votes = [vote for vote, _ in steps if vote is not (not decides)]
     after = tuple(own for _, own in steps)
-    if not votes or any(vote is decides for vote in votes):
-        return decides if votes else not decides, after
+    if not votes:
+        return not decides, after
+    if any(vote is decides for vote in votes):
+        return decides, after
     flat = [asked.graph.add("Reshape", str(vote), asked.graph.whole(1)) for vote in votes]
     return reduce(partial(asked.graph.add, sign), flat), after
 

@@ -6,12 +6,13 @@ tenth of a layer of BERT-base in int8, and half of one of a narrow model.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from offramp.engine.host_runner import HostRunner
 from offramp.engine.onnx.graph import Graph
@@ -67,10 +68,10 @@ class OnnxRunner(HostRunner):
         """Rows in a session of so many threads. On one, several callers may do so at once."""
         session = self._session(threads)
         hidden = self.layers.embed(rows)
-        begun = list(enumerate(starts(self.route.policy.start(torch.from_numpy(rows.tickets))), 1))
+        begun = starts(self.route.policy.start(torch.from_numpy(rows.tickets)))
 
         def run(place: int) -> Any:
-            feed = {START.format(number): each[place : place + 1] for number, each in begun}
+            feed = {name: numbers[place : place + 1] for name, numbers in begun.items()}
             return session.run(OUTPUTS, {"hidden": hidden[place], **feed})
 
         done = self.layers.on_all_cores(run, range(len(rows)))
@@ -93,7 +94,7 @@ class WholeWay:
     def model(self) -> bytes:
         """hidden (1, T, H) to the logits (1, C) that a row leaves with, and the number of its exit.
 
-        What the policy starts with comes as further inputs, see `feeds`.
+        What the policy starts with comes as further inputs, see `starts`.
         """
         graph = Graph()
         hidden = graph.input("hidden", (1, "T", self.segments.width))
@@ -137,8 +138,14 @@ class WholeWay:
         return graph.add("Add", logits, nothing), number
 
 
-def starts(state: State) -> list[NDArray[np.int64]]:
-    """The numbers that a policy starts with, in the order of the graph's inputs: each (rows,)."""
+def starts(state: State) -> dict[str, NDArray[np.int64]]:
+    """The numbers that a policy starts with, each (rows,), by the name of the graph's input for them."""
+    return {START.format(number): part.numpy() for number, part in enumerate(_tensors(state), 1)}
+
+
+def _tensors(state: State) -> Iterator[Tensor]:
     if isinstance(state, tuple):
-        return [numbers for part in state for numbers in starts(part)]
-    return [] if state is None else [state.numpy()]
+        for part in state:
+            yield from _tensors(part)
+    elif state is not None:
+        yield state
