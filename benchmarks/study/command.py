@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from benchmarks.study import store
 from benchmarks.study.grid import BACKBONES, TASKS, Cell, grid, only, work_of
+from benchmarks.study.probes import probes
 from benchmarks.study.sharing import shared_gpu
 from benchmarks.study.workers import Outcome, Run, run_all
 
 
-def make_run(data: Path, backbones: Path, on_gpu: bool, rate: float = 1.0) -> Run:
+def make_run(data: Path, backbones: Path, on_gpu: bool) -> Run:
     """What runs a cell, made once in each process."""
     import torch
 
     from benchmarks.study.training import Workplace, run_cell
 
     torch.set_num_threads(1)
-    place = Workplace(data, backbones, rate=rate)
+    place = Workplace(data, backbones)
 
     def run(cell: Cell) -> dict[str, Any]:
         try:
@@ -38,11 +38,6 @@ def make_run(data: Path, backbones: Path, on_gpu: bool, rate: float = 1.0) -> Ru
                 torch.cuda.empty_cache()  # the memory of this cell's graphs is for the others
 
     return run
-
-
-def probed(cells: list[Cell], seed: int | None) -> list[Cell]:
-    """The same cells with another seed, once each; None: as they are."""
-    return cells if seed is None else list(dict.fromkeys(replace(cell, seed=seed) for cell in cells))
 
 
 def work(cell: Cell) -> float:
@@ -79,14 +74,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--only", nargs="+", default=[], metavar="KEY=VALUE", help="task, method, backbone, seed")
     parser.add_argument("--seconds", type=float, help="begin nothing that would not be done by then")
-    parser.add_argument(
-        "--rate", type=float, default=1.0, help="share of each learning rate to try, into another --out"
-    )
-    parser.add_argument("--probe", type=int, metavar="SEED", help="run this seed instead of those that are reported")
+    parser.add_argument("--probe", action="store_true", help="run the cells that learning rates are chosen by instead")
     parser.add_argument("--list", action="store_true", help="say what is missing, and run nothing")
     asked = parser.parse_args(arguments)
     try:
-        cells = probed(only(grid(), asked.only), asked.probe)
+        cells = only(probes() if asked.probe else grid(), asked.only)
     except ValueError as error:
         parser.error(str(error))
     to_do = store.missing(asked.out, cells)
@@ -98,7 +90,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{len(to_do)} of {len(cells)} cells to run, {asked.jobs} at a time ({how})", flush=True)
             spent = time.monotonic() - progress.started
             left = None if asked.seconds is None else max(0.0, asked.seconds - spent)
-            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True, asked.rate)
+            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True)
             run_all(to_do, run, asked.jobs, work, progress, left)
     failed, missing = store.failed(asked.out, cells), store.missing(asked.out, cells)
     print(f"{len(cells) - len(missing)} cells done, {len(failed)} failed, {len(missing) - len(failed)} missing")

@@ -5,12 +5,17 @@ Nothing of offramp is imported here, so that this can be had in a moment.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 SEEDS = (1, 2, 3)
+RATES = Path(__file__).with_name("rates.json")
+"""Each method's learning rate, as a share of the plain model's: chosen by `benchmarks.study.probes`."""
 SHARED_SETTINGS = {"warmup": 0.06, "weight_decay": 0.1}
 
 
@@ -42,8 +47,6 @@ class Method:
     own_rules: tuple[str, ...] = ()
     passes: float = 1.3
     """About how long training takes, in terms of plain fine-tuning of the same depth."""
-    rate: float = 1.0
-    """Its learning rate, as a share of the plain model's: found by `--rate` on a seed that is not reported."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +148,18 @@ class Cell:
         return int(self.method.removeprefix("plain-")) if self.method.startswith("plain-") else None
 
 
+@dataclass(frozen=True, order=True)
+class Probe(Cell):
+    """A cell that tries a learning rate, with a seed that is not reported."""
+
+    share: float = 1.0
+    """Of the plain model's learning rate."""
+
+    @property
+    def name(self) -> str:
+        return f"{super().name}_rate{self.share:g}"
+
+
 def plain(layers: int) -> str:
     """What the static model of a depth is called as a method."""
     return f"plain-{layers}"
@@ -177,8 +192,15 @@ def only(cells: Sequence[Cell], wishes: Sequence[str]) -> list[Cell]:
     return [cell for cell in cells if all(str(getattr(cell, key)) in values for key, values in asked.items())]
 
 
-def schedule_of(backbone: Backbone, task: StudyTask, share: float = 1.0) -> dict[str, Any]:
-    """Chosen for `plain` at full depth; the same for every method, but for a `share` of the learning rate."""
+@cache
+def chosen_rates() -> dict[str, float]:
+    """By method; those that were not probed have the plain model's."""
+    return json.loads(RATES.read_text(encoding="utf-8"))["chosen"] if RATES.is_file() else {}
+
+
+def schedule_of(cell: Cell, backbone: Backbone, task: StudyTask) -> dict[str, Any]:
+    """Chosen for `plain` at full depth; the same for every method, but for its share of the learning rate."""
+    share = cell.share if isinstance(cell, Probe) else chosen_rates().get(cell.method, 1.0)
     rate = share * backbone.other_rates.get(task.name, backbone.learning_rate)
     return {"learning_rate": rate, "epochs": task.epochs, "batch_size": task.batch_size, **SHARED_SETTINGS}
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.study.grid import Cell
+from benchmarks.study.grid import BACKBONES, TASKS, Cell, schedule_of
 from offramp.errors import OfframpError, one_line
 from offramp.whole_file import whole_file
 
@@ -24,8 +25,10 @@ def failure_of(out: Path, cell: Cell) -> Path:
 
 
 def missing(out: Path, cells: Iterable[Cell]) -> list[Cell]:
-    """What is still to be done; what failed counts among it."""
-    return [cell for cell in cells if not path_of(out, cell).is_file()]
+    """What is still to be done; what failed, or was trained at another rate than now, counts among it."""
+    cells = list(cells)
+    there = read_all(out, cells)
+    return [cell for cell in cells if cell not in there]
 
 
 def failed(out: Path, cells: Iterable[Cell]) -> list[Cell]:
@@ -68,5 +71,14 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def read_all(out: Path, cells: Iterable[Cell]) -> dict[Cell, dict[str, Any]]:
-    """Every cell that is there."""
-    return {cell: read(path) for cell in cells if (path := path_of(out, cell)).is_file()}
+    """Every cell that is there, and was trained as it would be now."""
+    found = {cell: read(path) for cell in cells if (path := path_of(out, cell)).is_file()}
+    return {cell: one for cell, one in found.items() if is_as_asked(cell, one)}
+
+
+def is_as_asked(cell: Cell, found: dict[str, Any]) -> bool:
+    """Whether its learning rate is the one that the study has now."""
+    if cell.backbone not in BACKBONES:
+        return True
+    asked = schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])["learning_rate"]
+    return bool(math.isclose(found["settings"]["recipe"]["schedule"]["learning_rate"], asked))

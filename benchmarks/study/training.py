@@ -51,8 +51,6 @@ class Workplace:
     backbones: Path
     known_backbones: dict[str, Backbone] = field(default_factory=lambda: BACKBONES)
     known_tasks: dict[str, StudyTask] = field(default_factory=lambda: TASKS)
-    rate: float = 1.0
-    """Tries this share of every method's learning rate."""
     read: dict[str, TaskRows] = field(default_factory=dict)
     encoded: dict[tuple[str, int, int], list[Row]] = field(default_factory=dict)
 
@@ -90,7 +88,7 @@ def run_cell(cell: Cell, place: Workplace) -> dict[str, Any]:
     backbone, task = place.known_backbones[cell.backbone], place.known_tasks[cell.task]
     rows, folder = place.rows(cell.task), place.backbone(cell.backbone)
     method = Method("plain") if cell.layers else METHODS[cell.method]
-    recipe = recipe_of(method, rows.task.name, folder, schedule_of(backbone, task, place.rate * method.rate))
+    recipe = recipe_of(method, rows.task.name, folder, schedule_of(cell, backbone, task))
     load: dict[str, Any] = {"pooling": backbone.pooling}
     load |= {"layers": cell.layers, "exits": "last"} if cell.layers else {}
     started = time.perf_counter()

@@ -6,7 +6,7 @@ import os
 import time
 from typing import Any
 
-from benchmarks.study.grid import Cell
+from benchmarks.study.grid import BACKBONES, TASKS, Cell, schedule_of
 from benchmarks.study.workers import Run
 
 
@@ -22,6 +22,12 @@ def make_run() -> Run:
             os._exit(7)
         if cell.seed == 4:
             time.sleep(600)
-        return {"process": os.getpid(), "cells": here["cells"], "metric": "accuracy", "exits": [{"score": 0.5}]}
+        return {"process": os.getpid(), "cells": here["cells"], **made(cell)}
 
     return run
+
+
+def made(cell: Cell) -> dict[str, Any]:
+    """What the study looks at in a cell."""
+    schedule = schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])
+    return {"metric": "accuracy", "exits": [{"score": 0.5}], "settings": {"recipe": {"schedule": schedule}}}

@@ -4,12 +4,27 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from benchmarks.study import grid as grid_module
 from benchmarks.study import store
-from benchmarks.study.command import probed
-from benchmarks.study.grid import BACKBONES, METHODS, TASKS, Cell, grid, only, schedule_of, work_of
+from benchmarks.study.grid import (
+    BACKBONES,
+    METHODS,
+    SEEDS,
+    TASKS,
+    Cell,
+    Probe,
+    chosen_rates,
+    grid,
+    only,
+    schedule_of,
+    work_of,
+)
+from benchmarks.study.probes import main as choose
+from benchmarks.study.probes import probes
 from offramp.errors import OfframpError
 from offramp.policies import REGISTRY as POLICIES
 from offramp.training.published import published_recipe, with_settings
@@ -34,11 +49,15 @@ def test_every_method_on_every_task_from_every_backbone_with_every_seed() -> Non
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_a_recipe_with_rules_there_are(method: str) -> None:
     recipe = published_recipe(METHODS[method].recipe, "glue/sst-2", "bert")
-    schedule = schedule_of(BACKBONES["minilm"], TASKS["rte"])
+    schedule = schedule_of(Probe("minilm", "rte", method, 11), BACKBONES["minilm"], TASKS["rte"])
     made = with_settings(recipe, schedule, METHODS[method].settings)
     assert made.schedule.learning_rate == 5e-5
     assert made.schedule.epochs == 5
     assert set(METHODS[method].own_rules) <= set(POLICIES)
+
+
+def trained_as(cell: Cell) -> dict[str, Any]:
+    return schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])
 
 
 def test_only_leaves_what_was_asked_for() -> None:
@@ -63,10 +82,11 @@ def test_cells_that_are_there_are_not_missing_and_failures_are(tmp_path: Path) -
     other = Cell("minilm", "rte", "deebert", 3)
     store.write_failure(tmp_path, CELL, "no memory")
     store.write_failure(tmp_path, other, "no memory")
-    store.write(tmp_path, CELL, {"exits": [1]})
+    found = {"settings": {"recipe": {"schedule": trained_as(CELL)}}}
+    store.write(tmp_path, CELL, found)
     assert set(cells) - set(store.missing(tmp_path, cells)) == {CELL}
     assert store.failed(tmp_path, cells) == [other]
-    assert store.read_all(tmp_path, cells) == {CELL: {"format": store.FORMAT, "exits": [1]}}
+    assert store.read_all(tmp_path, cells) == {CELL: {"format": store.FORMAT, **found}}
 
 
 def test_a_half_written_or_older_cell_is_named(tmp_path: Path) -> None:
@@ -85,14 +105,43 @@ def test_longer_trainings_are_expected_to_take_longer() -> None:
     assert work("plain-12", "rte") < work("plain-12", "mnli-small")
 
 
-def test_a_probe_has_another_seed_and_each_cell_once() -> None:
-    cells = only(grid(), ["backbone=minilm", "task=rte", "method=romebert,offramp"])
-    probe = probed(cells, 11)
-    assert len(cells) == 6
-    assert [(cell.method, cell.seed) for cell in probe] == [("romebert", 11), ("offramp", 11)]
-    assert probed(cells, None) == cells
-
-
-def test_a_share_of_the_learning_rate() -> None:
-    whole, half = (schedule_of(BACKBONES["minilm"], TASKS["rte"], share) for share in (1.0, 0.5))
+def test_a_probe_tries_a_share_of_the_learning_rate_with_a_seed_of_its_own() -> None:
+    tried = probes()
+    assert len({probe.name for probe in tried}) == len(tried)
+    assert not {probe.seed for probe in tried} & set(SEEDS)
+    whole, half = (trained_as(Probe("minilm", "rte", "romebert", 11, share)) for share in (1.0, 0.5))
     assert half == {**whole, "learning_rate": whole["learning_rate"] / 2}
+
+
+def probe_cells(folder: Path, good: dict[str, float]) -> None:
+    """Cells of one backbone's probes; a method is best at its good share."""
+    for probe in probes():
+        assert isinstance(probe, Probe)
+        score = 0.9 if good.get(probe.method, 1.0) == probe.share else 0.8
+        points = [["fixed", 1 / 12, 1 / 12, score]]
+        settings = {"recipe": {"schedule": trained_as(probe)}}
+        curves = {"common": {"on_a": points, "on_b": points}}
+        store.write(folder, probe, {"settings": settings, "free": [0.5, 0.5], "curves": curves})
+
+
+def test_each_method_gets_the_rate_that_suits_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = tmp_path / "rates.json"
+    probe_cells(tmp_path, {"romebert": 0.25, "elasticbert": 0.5})
+    assert choose(["--cells", str(tmp_path), "--rates", str(rates)]) == 0
+    monkeypatch.setattr(grid_module, "RATES", rates)
+    chosen_rates.cache_clear()
+    try:
+        assert chosen_rates()["romebert"] == 0.25
+        methods = ("plain-12", "romebert", "elasticbert", "offramp", "ebert")
+        rates_now = [trained_as(Cell("offramp-mini", "rte", method, 1))["learning_rate"] for method in methods]
+        assert [rate / 2e-4 for rate in rates_now] == [1, 0.25, 0.5, 1, 1]
+    finally:
+        chosen_rates.cache_clear()
+
+
+def test_what_was_trained_at_another_rate_is_missing(tmp_path: Path) -> None:
+    cells = [Cell("offramp-mini", "rte", "plain-12", seed) for seed in (1, 2)]
+    for cell, rate in zip(cells, (2e-4, 1e-4), strict=True):
+        schedule = {**trained_as(cell), "learning_rate": rate}
+        store.write(tmp_path, cell, {"settings": {"recipe": {"schedule": schedule}}})
+    assert store.missing(tmp_path, cells) == cells[1:]

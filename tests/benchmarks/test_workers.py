@@ -94,7 +94,7 @@ def test_the_command_skips_what_is_there_keeps_failures_and_tries_them_again(
     assert tried == [one.name for one in wanted]
     assert study.main(asked) == 1
     assert tried[2:] == [cell(2).name]
-    monkeypatch.setattr(pretend_runs, "make_run", lambda: lambda one: {"metric": "f1", "exits": [{"score": 0.5}]})
+    monkeypatch.setattr(pretend_runs, "make_run", lambda: pretend_runs.made)
     assert study.main(asked) == 0
     assert not store.failure_of(tmp_path, cell(2)).exists()
     assert capsys.readouterr().out.splitlines()[-1] == "2 cells done, 0 failed, 0 missing"

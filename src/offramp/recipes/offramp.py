@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from offramp.errors import OfframpError
@@ -62,14 +63,17 @@ class Offramp(Recipe):
         return [first, joint] if self.fine_tune else [joint]
 
     def loss(self, forward: Forward) -> Tensor:
-        """L"""
+        """L, with all exits that have as many teachers compared to them at once."""
         total = forward.logits[-1].new_zeros(())
-        for exit in range(len(forward.logits)):
+        pairs: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        for exit, student in enumerate(forward.logits):
             teachers = self.teachers(forward, exit)
-            soft = self.alpha if teachers else 0.0
-            total = total + (1 - soft) * forward.loss(exit)
-            for teacher in teachers:
-                total = total + soft / len(teachers) * self.distance(forward, exit, teacher)
+            total = total + (1 - self.alpha if teachers else 1.0) * forward.loss(exit)
+            pairs.setdefault(len(teachers), []).extend((student, teacher) for teacher in teachers)
+        for teachers_each, compared in pairs.items():
+            if compared:
+                students, taught = (torch.cat(answers) for answers in zip(*compared, strict=True))
+                total = total + self.alpha * len(compared) / teachers_each * self.distance(forward, students, taught)
         return total
 
     @staticmethod
@@ -80,9 +84,8 @@ class Offramp(Recipe):
         places = sorted({exit + 1, last}) if exit < last else []
         return known + [forward.logits[place].detach() for place in places]
 
-    def distance(self, forward: Forward, exit: int, teacher: Tensor) -> Tensor:
+    def distance(self, forward: Forward, student: Tensor, teacher: Tensor) -> Tensor:
         """T² KL, per sample."""
-        student, t = forward.logits[exit], self.temperature
         # A classification's distance is a mean over the classes, too: not here.
         classes = student.shape[-1] if forward.objective.name == "classification" else 1
-        return t**2 * classes * forward.objective.distil(student, teacher, t)
+        return self.temperature**2 * classes * forward.objective.distil(student, teacher, self.temperature)

@@ -15,6 +15,7 @@ from offramp.models import MultiExitModel
 from offramp.models.batch import check_batch
 from offramp.recipes import Gradients
 from offramp.training.graphed import GraphedPasses, Passed
+from offramp.training.lowered import LoweredWeights
 from offramp.training.phase_gradients import PhaseGradients
 
 FINE, COARSE, FINE_UP_TO = 16, 32, 128
@@ -44,8 +45,10 @@ class GraphedPhase:
         self, gradients: PhaseGradients, device: torch.device, autocast: Callable[[], AbstractContextManager[Any]]
     ) -> None:
         self.gradients = gradients
+        self.device = device
         self.autocast = autocast
         model = gradients.model
+        self.weights = LoweredWeights(model)
         self.works = device.type == "cuda" and not sees_padding(model)
         left_alone = list(model.gates.buffers()) if model.gates is not None else []
         self.passes = GraphedPasses(device, left_alone, unknown=True)
@@ -80,7 +83,7 @@ class GraphedPhase:
         return dict(zip(sums, torch._foreach_mul(list(sums.values()), 1.0), strict=True))
 
     def _pass(self, inputs: dict[str, Tensor], share: float) -> Passed:
-        with self.autocast():
+        with self.autocast(), self.weights.in_place(self.device):
             losses = self.gradients.losses(inputs, share)
         gradients = self.gradients.gradients_of(losses)
         return Passed(torch.stack(losses).detach().sum(), gradients)

@@ -19,6 +19,7 @@ from offramp.tasks.squad import WindowEncoder
 from offramp.training.batches import Collate, EncodedRows, GroupedBatches
 from offramp.training.graphed_phase import GraphedPhase, padded_length
 from offramp.training.loop import learning_rate_shapes, parameter_groups
+from offramp.training.lowered import lower_for_good
 from offramp.training.material import Label, exit_names
 from offramp.training.phase_gradients import PhaseGradients
 
@@ -57,6 +58,8 @@ class PhaseTrainer(Trainer):
         )
         if gradients.teacher is not None:
             nn.Module.to(gradients.teacher, arguments.device)  # a copy of a model that may not have been there yet
+            if arguments.bf16:
+                lower_for_good(gradients.teacher, torch.bfloat16)
         self.graphs = GraphedPhase(gradients, arguments.device, self.autocast_in_graphs)
         self.graphs.works &= self.accelerator.scaler is None  # scaled losses would be captured with their scale
         most = encoder.max_length
