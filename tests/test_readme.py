@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
-from typing import Any
 
 from benchmarks.study import page as study_page
-from benchmarks.study.summary import summaries
+from benchmarks.study.summary import OURS, STATIC, Number, Summary, summaries
 from tests.pages.reading import ROOT, blocks, text_of
 
 RESULTS = ROOT / "benchmarks" / "results"
@@ -21,20 +21,26 @@ def engine(file: str, measure: str) -> float:
     return float(row["value"])
 
 
-def cell(task: str, method: str) -> dict[str, Any]:
-    name = f"offramp-mini_{task}_{method}_seed1.json"
-    return json.loads((RESULTS / "study" / name).read_text())  # type: ignore[no-any-return]
+@cache
+def study() -> Summary:
+    [summary] = [one for one in summaries(RESULTS / "study") if one.backbone.name == "offramp-mini"]
+    return summary
+
+
+def mean_of(number: Number, task: str, method: str) -> str:
+    """Over the seeds, in percent."""
+    found = study().over_seeds(number, task, method)
+    assert found is not None
+    assert found.runs == 3
+    return f"{100 * found.mean:.1f}"
 
 
 def static(task: str) -> str:
-    return f"{100 * cell(task, 'plain-3')['exits'][-1]['score']:.1f}"
+    return mean_of(study().exit_score(3), task, STATIC)
 
 
 def ours(task: str) -> str:
-    [summary] = [one for one in summaries(RESULTS / "study") if one.backbone.name == "offramp-mini"]
-    score = summary.at_speed_up("layers", 4)(task, "offramp", 1)
-    assert score is not None
-    return f"{100 * score:.1f}"
+    return mean_of(study().at_speed_up("layers", 4), task, OURS)
 
 
 def test_what_it_is_not_for_is_measured() -> None:
@@ -45,6 +51,18 @@ def test_what_it_is_not_for_is_measured() -> None:
     stream = engine("engine_h200.json", "stream of batches of 32: with exits, held together, against own full depth")
     single = engine("engine_h200.json", "batch 1 of 32 tokens: with exits against transformers")
     assert f"{one:.2f} × on an H200; a stream of such batches {stream:.2f} ×, batch 1 {single:.1f} × plain" in readme
+
+
+def test_the_mean_areas_are_the_study_s() -> None:
+    found = {method: study().over_tasks(study().area("layers"), method) for method in study().methods}
+    areas = {method: f"{100 * one.mean:.1f}" for method, one in found.items() if one is not None}
+    named = dict(re.findall(r"`([a-z]+)` \((\d\d\.\d)[):]", text_of("README.md")))
+    assert named == {
+        "offramp": areas["offramp"],
+        "elbert": areas["elbert-dynamic"],
+        "elasticbert": areas["elasticbert"],
+    }
+    assert max(areas, key=lambda method: float(areas[method])) == OURS
 
 
 def test_what_a_fine_tuned_model_gives() -> None:

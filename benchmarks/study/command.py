@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,14 +22,16 @@ from benchmarks.study.sharing import shared_gpu
 from benchmarks.study.workers import Outcome, Run, run_all
 
 
-def make_run(data: Path, backbones: Path, on_gpu: bool) -> Run:
-    """What runs a cell, made once in each process."""
+def make_run(data: Path, backbones: Path, on_gpu: bool, pooling: str | None = None) -> Run:
+    """What runs a cell, made once in each process; `pooling` instead of what the study says of a backbone."""
     import torch
 
     from benchmarks.study.training import Workplace, run_cell
 
     torch.set_num_threads(1)
     place = Workplace(data, backbones)
+    if pooling is not None:
+        place.known_backbones = {name: replace(one, pooling=pooling) for name, one in BACKBONES.items()}
 
     def run(cell: Cell) -> dict[str, Any]:
         try:
@@ -75,6 +78,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="KEY=VALUE", help="task, method, backbone, seed")
     parser.add_argument("--seconds", type=float, help="begin nothing that would not be done by then")
     parser.add_argument("--probe", action="store_true", help="run the cells that learning rates are chosen by instead")
+    parser.add_argument("--pooling", help="try another pooling of the exits, into another --out")
     parser.add_argument("--list", action="store_true", help="say what is missing, and run nothing")
     asked = parser.parse_args(arguments)
     try:
@@ -90,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{len(to_do)} of {len(cells)} cells to run, {asked.jobs} at a time ({how})", flush=True)
             spent = time.monotonic() - progress.started
             left = None if asked.seconds is None else max(0.0, asked.seconds - spent)
-            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True)
+            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True, asked.pooling)
             run_all(to_do, run, asked.jobs, work, progress, left)
     failed, missing = store.failed(asked.out, cells), store.missing(asked.out, cells)
     print(f"{len(cells) - len(missing)} cells done, {len(failed)} failed, {len(missing) - len(failed)} missing")

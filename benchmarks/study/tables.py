@@ -142,12 +142,20 @@ def known_findings(summary: Summary) -> str:
             difference(at_lower_exits, "elasticbert", "deebert"),
         ],
         [
+            "the same with self-distillation after fine-tuning (`offramp`)",
+            difference(at_lower_exits, OURS, "deebert"),
+        ],
+        [
             "self-distillation (`romebert`) over `deebert`, exits 1 to half",
             difference(at_lower_exits, "romebert", "deebert"),
         ],
         [
             "self-distillation (`romebert-sd`) against `plain`, at the top",
             difference(summary.at_full_depth, "romebert-sd", STATIC),
+        ],
+        [
+            "the same after fine-tuning (`offramp`)",
+            difference(summary.at_full_depth, OURS, STATIC),
         ],
         [
             "gradient regularisation (`romebert` against `romebert-sd`), at the top",
