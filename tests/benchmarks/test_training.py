@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from benchmarks.study import store
+from benchmarks.study import store, training
 from benchmarks.study.answers import unpacked
-from benchmarks.study.grid import TASKS, Backbone, Cell
+from benchmarks.study.command import make_run
+from benchmarks.study.grid import BACKBONES, TASKS, Backbone, Cell, chosen_rates
 from benchmarks.study.training import Workplace, run_cell
 from offramp.errors import OfframpError
 from offramp.tasks.encoding import TextEncoder
@@ -42,7 +44,7 @@ def test_a_cell_from_end_to_end(method: str, place: Workplace, tmp_path: Path) -
     assert path.stat().st_size < 30_000
     assert store.read(path) == json.loads(json.dumps({"format": store.FORMAT, **found}))
     assert found["settings"]["train"]["rows"] == 48
-    assert found["settings"]["recipe"]["schedule"]["learning_rate"] == 1e-3
+    assert found["settings"]["recipe"]["schedule"]["learning_rate"] == chosen_rates().get(method, 1.0) * 1e-3
     assert sum(phase["steps"] for phase in found["settings"]["phases"]) == 3 * len(found["settings"]["phases"])
     layers = [exit["layer"] for exit in found["exits"]]
     if cell.layers:
@@ -82,3 +84,13 @@ def test_a_backbone_that_is_not_there_or_of_another_depth_is_refused(place: Work
     wrong = dataclasses.replace(place, known_backbones={"tiny": deeper})
     with pytest.raises(OfframpError, match="3 layers, the study says 5"):
         run_cell(Cell("tiny", "sst-2", "romebert-sd", 1), wrong)
+
+
+@pytest.mark.parametrize("pooling", [None, "max"])
+def test_another_pooling_can_be_tried(pooling: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pooling_of(cell: Cell, place: Workplace) -> dict[str, Any]:
+        return {"pooling": place.known_backbones[cell.backbone].pooling}
+
+    monkeypatch.setattr(training, "run_cell", pooling_of)
+    run = make_run(tmp_path, tmp_path, False, pooling)
+    assert run(Cell("minilm", "rte", "deebert", 1)) == {"pooling": pooling or BACKBONES["minilm"].pooling}
