@@ -16,6 +16,8 @@ from typing import Any
 SEEDS = (1, 2, 3)
 RATES = Path(__file__).with_name("rates.json")
 """Each method's learning rate, as a share of the plain model's: chosen by `benchmarks.study.probes`."""
+PROBED = "offramp-mini"
+"""The backbone whose rates hold where none were probed."""
 SHARED_SETTINGS = {"warmup": 0.06, "weight_decay": 0.1}
 
 
@@ -193,14 +195,16 @@ def only(cells: Sequence[Cell], wishes: Sequence[str]) -> list[Cell]:
 
 
 @cache
-def chosen_rates() -> dict[str, float]:
-    """By method; those that were not probed have the plain model's."""
-    return json.loads(RATES.read_text(encoding="utf-8"))["chosen"] if RATES.is_file() else {}
+def chosen_rates(backbone: str) -> dict[str, float]:
+    """By method; those that were not probed have the plain model's, and backbones that were not, `PROBED`'s."""
+    rates = json.loads(RATES.read_text(encoding="utf-8")) if RATES.is_file() else {}
+    found: dict[str, float] = rates.get(backbone, rates.get(PROBED, {})).get("chosen", {})
+    return found
 
 
 def schedule_of(cell: Cell, backbone: Backbone, task: StudyTask) -> dict[str, Any]:
     """Chosen for `plain` at full depth; the same for every method, but for its share of the learning rate."""
-    share = cell.share if isinstance(cell, Probe) else chosen_rates().get(cell.method, 1.0)
+    share = cell.share if isinstance(cell, Probe) else chosen_rates(backbone.name).get(cell.method, 1.0)
     rate = share * backbone.other_rates.get(task.name, backbone.learning_rate)
     return {"learning_rate": rate, "epochs": task.epochs, "batch_size": task.batch_size, **SHARED_SETTINGS}
 

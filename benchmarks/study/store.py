@@ -25,7 +25,7 @@ def failure_of(out: Path, cell: Cell) -> Path:
 
 
 def missing(out: Path, cells: Iterable[Cell]) -> list[Cell]:
-    """What is still to be done; what failed, or was trained at another rate than now, counts among it."""
+    """What is still to be done; what failed, or was trained otherwise than now, counts among it."""
     cells = list(cells)
     there = read_all(out, cells)
     return [cell for cell in cells if cell not in there]
@@ -77,8 +77,10 @@ def read_all(out: Path, cells: Iterable[Cell]) -> dict[Cell, dict[str, Any]]:
 
 
 def is_as_asked(cell: Cell, found: dict[str, Any]) -> bool:
-    """Whether its learning rate is the one that the study has now."""
+    """Whether its learning rate and its pooling are those that the study has now."""
     if cell.backbone not in BACKBONES:
         return True
-    asked = schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])["learning_rate"]
-    return bool(math.isclose(found["settings"]["recipe"]["schedule"]["learning_rate"], asked))
+    backbone, settings = BACKBONES[cell.backbone], found["settings"]
+    asked = schedule_of(cell, backbone, TASKS[cell.task])["learning_rate"]
+    same_rate = math.isclose(settings["recipe"]["schedule"]["learning_rate"], asked)
+    return same_rate and settings["load"]["pooling"] == backbone.pooling

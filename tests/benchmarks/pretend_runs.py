@@ -29,5 +29,11 @@ def make_run() -> Run:
 
 def made(cell: Cell) -> dict[str, Any]:
     """What the study looks at in a cell."""
-    schedule = schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])
-    return {"metric": "accuracy", "exits": [{"score": 0.5}], "settings": {"recipe": {"schedule": schedule}}}
+    return {"metric": "accuracy", "exits": [{"score": 0.5}], "settings": settings_as_asked(cell)}
+
+
+def settings_as_asked(cell: Cell) -> dict[str, Any]:
+    """What the study asks of a cell's training."""
+    backbone = BACKBONES[cell.backbone]
+    schedule = schedule_of(cell, backbone, TASKS[cell.task])
+    return {"recipe": {"schedule": schedule}, "load": {"pooling": backbone.pooling}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,8 @@ from benchmarks.study import store
 from benchmarks.study.grid import (
     BACKBONES,
     METHODS,
+    PROBED,
+    RATES,
     SEEDS,
     TASKS,
     Cell,
@@ -23,11 +24,13 @@ from benchmarks.study.grid import (
     schedule_of,
     work_of,
 )
+from benchmarks.study.page import CELLS
 from benchmarks.study.probes import main as choose
 from benchmarks.study.probes import probes
 from offramp.errors import OfframpError
 from offramp.policies import REGISTRY as POLICIES
 from offramp.training.published import published_recipe, with_settings
+from tests.benchmarks.pretend_runs import settings_as_asked
 
 STATIC_AND_METHODS = 4 + 9
 CELL = Cell("minilm", "rte", "deebert", 2)
@@ -56,10 +59,6 @@ def test_every_method_is_a_recipe_with_rules_there_are(method: str) -> None:
     assert set(METHODS[method].own_rules) <= set(POLICIES)
 
 
-def trained_as(cell: Cell) -> dict[str, Any]:
-    return schedule_of(cell, BACKBONES[cell.backbone], TASKS[cell.task])
-
-
 def test_only_leaves_what_was_asked_for() -> None:
     left = only(grid(), ["task=rte,mrpc", "method=plain-3", "seed=1"])
     assert sorted(cell.name for cell in left) == [
@@ -82,7 +81,7 @@ def test_cells_that_are_there_are_not_missing_and_failures_are(tmp_path: Path) -
     other = Cell("minilm", "rte", "deebert", 3)
     store.write_failure(tmp_path, CELL, "no memory")
     store.write_failure(tmp_path, other, "no memory")
-    found = {"settings": {"recipe": {"schedule": trained_as(CELL)}}}
+    found = {"settings": settings_as_asked(CELL)}
     store.write(tmp_path, CELL, found)
     assert set(cells) - set(store.missing(tmp_path, cells)) == {CELL}
     assert store.failed(tmp_path, cells) == [other]
@@ -105,21 +104,27 @@ def test_longer_trainings_are_expected_to_take_longer() -> None:
     assert work("plain-12", "rte") < work("plain-12", "mnli-small")
 
 
+def rate_of(cell: Cell) -> float:
+    return float(settings_as_asked(cell)["recipe"]["schedule"]["learning_rate"])
+
+
 def test_a_probe_tries_a_share_of_the_learning_rate_with_a_seed_of_its_own() -> None:
     tried = probes()
     assert len({probe.name for probe in tried}) == len(tried)
     assert not {probe.seed for probe in tried} & set(SEEDS)
-    whole, half = (trained_as(Probe("minilm", "rte", "romebert", 11, share)) for share in (1.0, 0.5))
-    assert half == {**whole, "learning_rate": whole["learning_rate"] / 2}
+    whole, half = (rate_of(Probe("minilm", "rte", "romebert", 11, share)) for share in (1.0, 0.5))
+    assert half == whole / 2
 
 
 def probe_cells(folder: Path, good: dict[str, float]) -> None:
     """Cells of one backbone's probes; a method is best at its good share."""
     for probe in probes():
         assert isinstance(probe, Probe)
+        if probe.backbone != PROBED:
+            continue
         score = 0.9 if good.get(probe.method, 1.0) == probe.share else 0.8
         points = [["fixed", 1 / 12, 1 / 12, score]]
-        settings = {"recipe": {"schedule": trained_as(probe)}}
+        settings = settings_as_asked(probe)
         curves = {"common": {"on_a": points, "on_b": points}}
         store.write(folder, probe, {"settings": settings, "free": [0.5, 0.5], "curves": curves})
 
@@ -131,17 +136,28 @@ def test_each_method_gets_the_rate_that_suits_it(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(grid_module, "RATES", rates)
     chosen_rates.cache_clear()
     try:
-        assert chosen_rates()["romebert"] == 0.25
         methods = ("plain-12", "romebert", "elasticbert", "offramp", "ebert")
-        rates_now = [trained_as(Cell("offramp-mini", "rte", method, 1))["learning_rate"] for method in methods]
-        assert [rate / 2e-4 for rate in rates_now] == [1, 0.25, 0.5, 1, 1]
+        for backbone, rate in (("offramp-mini", 2e-4), ("minilm", 5e-5)):  # which was not probed
+            rates_now = [rate_of(Cell(backbone, "rte", method, 1)) / rate for method in methods]
+            assert rates_now == [1, 0.25, 0.5, 1, 1]
     finally:
         chosen_rates.cache_clear()
 
 
-def test_what_was_trained_at_another_rate_is_missing(tmp_path: Path) -> None:
-    cells = [Cell("offramp-mini", "rte", "plain-12", seed) for seed in (1, 2)]
-    for cell, rate in zip(cells, (2e-4, 1e-4), strict=True):
-        schedule = {**trained_as(cell), "learning_rate": rate}
-        store.write(tmp_path, cell, {"settings": {"recipe": {"schedule": schedule}}})
-    assert store.missing(tmp_path, cells) == cells[1:]
+def test_the_rates_of_the_study_are_what_its_probes_say(tmp_path: Path) -> None:
+    rates = tmp_path / "rates.json"
+    choose(["--cells", str(CELLS / "probes"), "--rates", str(rates)])
+    assert rates.read_text() == RATES.read_text()
+
+
+def test_what_was_trained_otherwise_is_missing(tmp_path: Path) -> None:
+    as_asked, at_another_rate, on_another_pooling = (Cell("offramp-mini", "rte", "plain-12", seed) for seed in SEEDS)
+    settings = settings_as_asked(as_asked)
+    store.write(tmp_path, as_asked, {"settings": settings})
+    store.write(tmp_path, on_another_pooling, {"settings": {**settings, "load": {"pooling": "first"}}})
+    settings["recipe"]["schedule"]["learning_rate"] /= 2
+    store.write(tmp_path, at_another_rate, {"settings": settings})
+    assert store.missing(tmp_path, [as_asked, at_another_rate, on_another_pooling]) == [
+        at_another_rate,
+        on_another_pooling,
+    ]

@@ -44,7 +44,9 @@ def test_a_cell_from_end_to_end(method: str, place: Workplace, tmp_path: Path) -
     assert path.stat().st_size < 30_000
     assert store.read(path) == json.loads(json.dumps({"format": store.FORMAT, **found}))
     assert found["settings"]["train"]["rows"] == 48
-    assert found["settings"]["recipe"]["schedule"]["learning_rate"] == chosen_rates().get(method, 1.0) * 1e-3
+    assert (
+        found["settings"]["recipe"]["schedule"]["learning_rate"] == chosen_rates(cell.backbone).get(method, 1.0) * 1e-3
+    )
     assert sum(phase["steps"] for phase in found["settings"]["phases"]) == 3 * len(found["settings"]["phases"])
     layers = [exit["layer"] for exit in found["exits"]]
     if cell.layers:
