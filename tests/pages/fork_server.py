@@ -19,7 +19,6 @@ from pathlib import Path
 
 LIBRARIES = (
     "transformers.trainer",
-    "sklearn.metrics",
     "matplotlib.pyplot",
     "onnxruntime",
     "onnx",

@@ -6,6 +6,9 @@ import warnings
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, matthews_corrcoef
 
 from offramp.errors import OfframpError
 from offramp.tasks.metrics import METRICS, average, elue_average, predictions_of, score
@@ -39,6 +42,25 @@ def test_constant_answers(metric: str, predictions: list[int], labels: list[int]
     assert np.isfinite(value)
     if metric in ("matthews", "pearson", "spearman", "pearson_spearman"):
         assert value == 0.0
+
+
+LABELS = st.integers(1, 4).flatmap(
+    lambda kinds: st.lists(st.tuples(*[st.integers(0, kinds)] * 2), min_size=1, max_size=40)
+)
+
+
+@given(LABELS)
+def test_what_counts_labels_is_scikit_learn_s(rows: list[tuple[int, int]]) -> None:
+    predictions, labels = (np.array(side) for side in zip(*rows, strict=True))
+    two = (predictions.clip(0, 1), labels.clip(0, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one label only
+        macro = f1_score(labels, predictions, average="macro", zero_division=0.0)
+        correlation = matthews_corrcoef(labels, predictions) if len(rows) > 1 else 0.0
+        of_one = f1_score(two[1], two[0], pos_label=1, zero_division=0.0)
+    assert score("macro_f1", predictions, labels) == pytest.approx(macro, abs=1e-12)
+    assert score("matthews", predictions, labels) == pytest.approx(correlation, abs=1e-12)
+    assert score("f1", *two) == pytest.approx(of_one, abs=1e-12)
 
 
 def test_predictions() -> None:

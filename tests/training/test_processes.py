@@ -52,7 +52,7 @@ def in_this_process(folder: Path, out: Path, recipe: str, **settings: Any) -> di
     return weights(out)
 
 
-@pytest.mark.parametrize("recipe", ["romebert", "elbert"])
+@pytest.mark.parametrize("recipe", ["romebert", pytest.param("elbert", marks=pytest.mark.slow)])
 def test_two_processes_train_the_model_of_one(recipe: str, folder: Path, tmp_path: Path) -> None:
     """The same global batches, also where the gradients of two losses are kept apart and edited (romebert).
 

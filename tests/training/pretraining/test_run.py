@@ -145,6 +145,7 @@ ARGUMENTS += ["--held-out", "0.05", "--save-every", "4", "--log-every", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_kill(run: Run, tmp_path: Path) -> None:  # noqa: F811
     """Two processes take the steps of one; killed with -9 and resumed, one process gives the weights to the bit."""
     text, python = small_text(tmp_path / "text.txt"), [sys.executable, "-m"]
