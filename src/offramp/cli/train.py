@@ -107,7 +107,10 @@ def train(
     clip: Annotated[float | None, _schedule("Largest norm of the gradient; 0: do not clip.")] = None,
     layers: Annotated[int | None, _model("Keep only the first so many layers of the backbone.")] = None,
     exit_layers: Annotated[str | None, _model("Layers to have exits, such as 3,6,12; default: all.")] = None,
-    pooling: Annotated[str | None, _model("What new exits see: first, mean, max, or a sum such as first+mean.")] = None,
+    pooling: Annotated[
+        str | None,
+        _model("What new exits see: first, mean, max, or a sum (first+mean); default: the backbone's."),
+    ] = None,
     shared_head: Annotated[
         bool | None, _model("One head for all exits, as ELBERT has it on ALBERT.", "--shared-head/--own-heads")
     ] = None,

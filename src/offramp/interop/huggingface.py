@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from offramp.backbones.base import REGISTRY
 from offramp.errors import OfframpError
-from offramp.interop.checkpoint import CONFIG, Checkpoint
+from offramp.interop.checkpoint import CONFIG, Checkpoint, read_json
 from offramp.interop.dialect import (
     Translation,
     Wishes,
@@ -17,6 +20,16 @@ from offramp.interop.dialect import (
 )
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
 from offramp.models.config import SEVERAL_LABELS
+
+FIRST, EXIT_POOLING = "first", "exit_pooling"
+"""The usual pooling, and where config.json of our encoders names another."""
+SENTENCE_POOLING = Path("1_Pooling") / "config.json"
+"""Where models of sentence-transformers do."""
+SENTENCE_MODES = {
+    "pooling_mode_cls_token": FIRST,
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_max_tokens": "max",
+}
 
 UNUSED = r"cls\.|lm_head\.|predictions\.|sop_classifier\.|classifier\.|qa_outputs\.|.*position_ids$|.*token_type_ids$"
 
@@ -46,7 +59,7 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     pooler = _pooler(checkpoint, prefix + backbone.pretrained_pooler(depth))
     head = None if several else head_of(checkpoint, span)
     outputs = rows(checkpoint, f"{head}.weight") if head else wishes.num_labels or 2
-    options = {"poolers": 0} if span else {}
+    options: dict[str, Any] = {"poolers": 0} if span else {"pooling": usual_pooling(checkpoint, head)}
     labels = {"num_labels": outputs} if several else label_options(checkpoint, outputs)
     config = MultiExitConfig(backbone_config=encoder, **(options | wishes.exit_options), **labels)
     last = config.classifiers[-1]
@@ -60,6 +73,19 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
         ignored=UNUSED + rf"|{prefix}pooler\.",
         model_class=MultiExitForQuestionAnswering if span else MultiExitForSequenceClassification,
     )
+
+
+def usual_pooling(checkpoint: Checkpoint, head: str | None) -> str:
+    """What an encoder was trained to be read by, where it says so; a fine-tuned head reads the first token."""
+    if head is not None:
+        return FIRST
+    if EXIT_POOLING in checkpoint.config:
+        return str(checkpoint.config[EXIT_POOLING])
+    path = checkpoint.folder / SENTENCE_POOLING
+    if not path.is_file():
+        return FIRST
+    modes = {name: pooling for name, pooling in SENTENCE_MODES.items() if read_json(path).get(name) is True}
+    return next(iter(modes.values())) if len(modes) == 1 else FIRST
 
 
 def _made_for(checkpoint: Checkpoint, task: str) -> bool:

@@ -55,6 +55,8 @@ def load(
         legacy_last_exit: keep DeeBERT's untrained last highway as one more exit, as the original program does.
         revision: branch, tag or commit on the hub.
         exit_options: other settings of `MultiExitConfig` for new exits, such as `pooling="mean"` or `classifiers=1`.
+            An encoder that says what it was trained to be read by (models in the box, sentence-transformers) has that
+            pooling unless another is named here; others have the first token.
 
     Weights that were saved in half precision (fp16, bf16) are opened in single: `model.bfloat16()` goes back.
 

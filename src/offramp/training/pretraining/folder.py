@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from offramp.backbones.base import REGISTRY
 from offramp.errors import OfframpError, one_line
+from offramp.interop.huggingface import EXIT_POOLING
 from offramp.training.plan import write_json
 from offramp.training.pretraining.card import pretraining_card
 from offramp.training.pretraining.model import PretrainingModel
@@ -128,6 +129,8 @@ def write_model(model: PretrainingModel, family: str, folder: Path) -> None:
     settings.pop("model_type", None)
     if family == "elasticbert":
         settings |= dict.fromkeys(("max_output_layers", "num_output_layers"), model.backbone.depth)
+    if not model.heads.order:  # nothing was asked of the first token
+        settings[EXIT_POOLING] = "mean"
     if family == "albert":
         settings["classifier_dropout_prob"] = 0.1
     REGISTRY[family].config_class(**settings).save_pretrained(folder)
