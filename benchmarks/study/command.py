@@ -22,7 +22,7 @@ from benchmarks.study.sharing import shared_gpu
 from benchmarks.study.workers import Outcome, Run, run_all
 
 
-def make_run(data: Path, backbones: Path, on_gpu: bool, pooling: str | None = None) -> Run:
+def make_run(data: Path, backbones: Path, pooling: str | None = None) -> Run:
     """What runs a cell, made once in each process; `pooling` instead of what the study says of a backbone."""
     import torch
 
@@ -37,7 +37,7 @@ def make_run(data: Path, backbones: Path, on_gpu: bool, pooling: str | None = No
         try:
             return run_cell(cell, place)
         finally:
-            if on_gpu and torch.cuda.is_available():
+            if torch.cuda.is_available():
                 torch.cuda.empty_cache()  # the memory of this cell's graphs is for the others
 
     return run
@@ -94,7 +94,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"{len(to_do)} of {len(cells)} cells to run, {asked.jobs} at a time ({how})", flush=True)
             spent = time.monotonic() - progress.started
             left = None if asked.seconds is None else max(0.0, asked.seconds - spent)
-            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), True, asked.pooling)
+            run = partial(make_run, asked.data.absolute(), asked.backbones.absolute(), asked.pooling)
             run_all(to_do, run, asked.jobs, work, progress, left)
     failed, missing = store.failed(asked.out, cells), store.missing(asked.out, cells)
     print(f"{len(cells) - len(missing)} cells done, {len(failed)} failed, {len(missing) - len(failed)} missing")

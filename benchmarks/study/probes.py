@@ -15,7 +15,7 @@ import sys
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from statistics import fmean
+from typing import Any
 
 from benchmarks.study import store
 from benchmarks.study.grid import BACKBONES, METHODS, PROBED, RATES, TASKS, Cell, Probe
@@ -38,20 +38,27 @@ def probes() -> list[Cell]:
     return [Probe(backbone, task, method, SEED, share) for backbone, task, method, share in tried]
 
 
-def mean_areas(cells: Path, name: str) -> Areas:
-    """Under the curve of score against layers, over the tasks; of what was tried on all of them."""
-    backbone = replace(BACKBONES[name], seeds=(SEED,))
-    tasks = tuple(TASKS[task] for task in PROBED_TASKS)
-    there = store.read_all(cells, [probe for probe in probes() if probe.backbone == name])
+def mean_areas(cells: Path, backbone: str) -> Areas:
+    """By method, of the shares that were tried on all tasks."""
+    there = store.read_all(cells, [probe for probe in probes() if probe.backbone == backbone])
     areas: Areas = {method: {} for method in PROBED_METHODS}
     for share in SHARES:
-        of_share = {probe: found for probe, found in there.items() if isinstance(probe, Probe) and probe.share == share}
-        plain_cells = {Cell(p.backbone, p.task, p.method, p.seed): found for p, found in of_share.items()}
-        number = Summary(backbone, plain_cells, tasks).area("layers")
+        summary = of_share(backbone, share, there)
         for method in PROBED_METHODS:
-            if all(Cell(name, task, method, SEED) in plain_cells for task in PROBED_TASKS):
-                areas[method][share] = fmean(number(task, method, SEED) or 0.0 for task in PROBED_TASKS)
+            area = summary.over_tasks(summary.area("layers"), method)
+            if area is not None:
+                areas[method][share] = area.mean
     return areas
+
+
+def of_share(backbone: str, share: float, there: dict[Cell, dict[str, Any]]) -> Summary:
+    """The probes of one share, as if they were the study."""
+    cells = {
+        Cell(probe.backbone, probe.task, probe.method, probe.seed): found
+        for probe, found in there.items()
+        if isinstance(probe, Probe) and probe.share == share
+    }
+    return Summary(replace(BACKBONES[backbone], seeds=(SEED,)), cells, tuple(TASKS[task] for task in PROBED_TASKS))
 
 
 def chosen(areas: Areas) -> dict[str, float]:

@@ -94,5 +94,5 @@ def test_another_pooling_can_be_tried(pooling: str | None, tmp_path: Path, monke
         return {"pooling": place.known_backbones[cell.backbone].pooling}
 
     monkeypatch.setattr(training, "run_cell", pooling_of)
-    run = make_run(tmp_path, tmp_path, False, pooling)
+    run = make_run(tmp_path, tmp_path, pooling)
     assert run(Cell("minilm", "rte", "deebert", 1)) == {"pooling": pooling or BACKBONES["minilm"].pooling}

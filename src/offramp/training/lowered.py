@@ -7,7 +7,7 @@ casts are every third kernel of a step.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -31,17 +31,16 @@ class LoweredWeights:
         if not torch.is_autocast_enabled(device.type):
             yield
             return
-        real = [linear._parameters[name] for linear, name in self.places]
-        lowered = lower([weights for weights in real if weights is not None], torch.get_autocast_dtype(device.type))
-        self._put(lowered)
+        real = [linear.get_parameter(name) for linear, name in self.places]
+        self._put(lower(real, torch.get_autocast_dtype(device.type)))
         try:
             yield
         finally:
             self._put(real)
 
-    def _put(self, weights: list[Any]) -> None:
+    def _put(self, weights: Sequence[Tensor]) -> None:
         for (linear, name), values in zip(self.places, weights, strict=True):
-            linear._parameters[name] = values
+            linear._parameters[name] = values  # type: ignore[assignment]  # a tensor with a history will do
 
 
 def linear_maps_used_once(model: MultiExitModel) -> list[nn.Linear]:
@@ -66,7 +65,7 @@ def lower_for_good(model: MultiExitModel, dtype: torch.dtype) -> None:
                 module.to(dtype)
 
 
-def lower(weights: list[Tensor], dtype: torch.dtype) -> list[Tensor]:
+def lower(weights: Sequence[Tensor], dtype: torch.dtype) -> list[Tensor]:
     """Cast; only what learns has a history."""
     learning = [values for values in weights if values.requires_grad]
     frozen = [values for values in weights if not values.requires_grad]

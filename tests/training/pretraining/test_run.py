@@ -78,6 +78,7 @@ def test_what_is_written_is_what_was_trained(family: str, order: bool, corpus: C
     torch.testing.assert_close(states, AutoModel.from_pretrained(out)(ids).last_hidden_state, rtol=1e-4, atol=1e-5)
     assert AutoTokenizer.from_pretrained(out).get_vocab() == corpus.tokenizer.get_vocab()
     assert model.config.backbone_config.hidden_dropout_prob == 0.1  # for fine-tuning
+    assert set(model.config.poolings) == {"first" if order else "mean"}  # what was asked of the first token
     if order:  # every exit starts from the pooler that learnt the order
         pooler = weights(out)["albert.pooler.weight" if family == "albert" else f"{family}.pooler.dense.weight"]
         assert all(torch.equal(own.weight, pooler) for own in model.exits.poolers.values())
