@@ -112,7 +112,7 @@ BACKBONES = {
             6,
             (2, 3, 4, 6),
             1e-4,
-            "first",
+            "mean",
             ALL,
             other_rates={"rte": 5e-5},
         ),
