@@ -9,7 +9,7 @@ import pytest
 
 from offramp.engine import Engine
 from offramp.serving.answers import Answer
-from tests.engine.test_graphs import needs_device
+from tests.engine.on_device import needs_device
 from tests.generated import reviews
 from tests.prediction.models import model_folder
 from tests.serving.services import serving, until

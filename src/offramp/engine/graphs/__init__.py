@@ -8,6 +8,7 @@ layers     a layer's kernels in their order
 heads      an exit's kernels, the policy's step, who moves where
 stages     which layers run between which exits
 programs   the graphs
+chains     few rows, which stay together
 runner     which graph runs when
 support    what cannot run here, and why
 """

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -26,6 +28,8 @@ class Costs:
     """Seconds that a stage takes, by its tokens, each twice the one before."""
     asking: float
     """Seconds from the end of a stage until the host can launch the next on those who stay."""
+    moving: float
+    """Seconds in which the device moves those who stay in a lane to the next."""
 
     def worth(self, budget: int) -> int:
         """Tokens from which on a stage costs nearly in proportion to them; three quarters of the budget always do."""
@@ -45,26 +49,28 @@ class Costs:
 
 def measure(programs: Programs, budget: int) -> Costs:
     """Run stages on no rows at all: products and norms do not depend on how many of a bucket's tokens are real."""
-    sizes = [256]
+    sizes = [64]
     while sizes[-1] * 2 <= budget:
         sizes.append(sizes[-1] * 2)
     stage = len(programs.stages) // 2
-    stages = {size: _seconds(programs, stage, fitting(programs.token_sizes, size)) for size in sizes}
+    stages = {
+        size: _seconds(programs, partial(programs.layers, stage, fitting(programs.token_sizes, size))) for size in sizes
+    }
     asking = []
     for _ in range(REPEATS + 1):
         begin = perf_counter()
         programs.exit(stage, ROWS[0])
         programs.slots[stage].wait(programs.slots[stage].expected)
         asking.append(perf_counter() - begin)
-    return Costs(stages, median(asking[1:]))
+    return Costs(stages, median(asking[1:]), _seconds(programs, partial(programs.gather, stage, ROWS[0], 0, 1)))
 
 
-def _seconds(programs: Programs, stage: int, tokens: int) -> float:
+def _seconds(programs: Programs, launch: Callable[[], None]) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    programs.layers(stage, tokens)
+    launch()
     begin.record(programs.stream)
     for _ in range(REPEATS):
-        programs.layers(stage, tokens)
+        launch()
     end.record(programs.stream)
     end.synchronize()
     return float(begin.elapsed_time(end)) / REPEATS / 1e3

@@ -64,6 +64,30 @@ def classify(out, pooled, weight, bias, poison, labels, width: tl.constexpr, WID
 
 
 @triton.jit
+def _give_places(
+    stays, row, real, rows_before, tokens_before, tiles_before, length, poison,
+    next_counts, next_start, next_length, next_poison, new_row, new_start, new_tile, TILE: tl.constexpr,
+):  # fmt: skip
+    """Where each row that stays will lie, behind those that are there before."""
+    tokens = tl.load(length + row, mask=real, other=0) * stays
+    tiles = (tokens + TILE - 1) // TILE
+    to_row = rows_before + tl.cumsum(stays, 0) - stays
+    to_start = tokens_before + tl.cumsum(tokens, 0) - tokens
+    to_tile = tiles_before + tl.cumsum(tiles, 0) - tiles
+    moved = stays != 0
+    tl.store(new_row + row, tl.where(moved, to_row, -1))
+    tl.store(new_start + row, to_start)
+    tl.store(new_tile + row, to_tile)
+    tl.store(next_start + to_row, to_start, mask=moved)
+    tl.store(next_length + to_row, tokens, mask=moved)
+    tl.store(next_poison + to_row, tl.load(poison + row), mask=moved)
+    tl.debug_barrier()  # every warp has read the counts
+    tl.store(next_counts, rows_before + tl.sum(stays, 0))
+    tl.store(next_counts + 1, tokens_before + tl.sum(tokens, 0))
+    tl.store(next_counts + 2, tiles_before + tl.sum(tiles, 0))
+
+
+@triton.jit
 def decide(
     leave, exit_of, slot_exits, ticks,
     counts, start, length, poison,
@@ -77,29 +101,33 @@ def decide(
     gone = tl.load(leave + row) != 0
     tl.store(slot_exits + row, tl.where(real & gone, tl.load(exit_of + row), -1))
     stays = (real & (gone == 0)).to(tl.int32)
-    tokens = tl.load(length + row, mask=real, other=0) * stays
-    tiles = (tokens + TILE - 1) // TILE
-    rows_before, tokens_before = tl.load(next_counts), tl.load(next_counts + 1)
-    tiles_before = tl.load(next_counts + 2)
-    to_row = rows_before + tl.cumsum(stays, 0) - stays
-    to_start = tokens_before + tl.cumsum(tokens, 0) - tokens
-    to_tile = tiles_before + tl.cumsum(tiles, 0) - tiles
-    moved = stays != 0
-    tl.store(new_row + row, tl.where(moved, to_row, -1))
-    tl.store(new_start + row, to_start)
-    tl.store(new_tile + row, to_tile)
-    tl.store(next_start + to_row, to_start, mask=moved)
-    tl.store(next_length + to_row, tokens, mask=moved)
-    tl.store(next_poison + to_row, tl.load(poison + row), mask=moved)
     tick = tl.load(ticks)
-    tl.debug_barrier()  # every warp has read the counts
-    tl.store(next_counts, rows_before + tl.sum(stays, 0))
-    tl.store(next_counts + 1, tokens_before + tl.sum(tokens, 0))
-    tl.store(next_counts + 2, tiles_before + tl.sum(tiles, 0))
+    _give_places(
+        stays, row, real, tl.load(next_counts), tl.load(next_counts + 1), tl.load(next_counts + 2), length, poison,
+        next_counts, next_start, next_length, next_poison, new_row, new_start, new_tile, TILE,
+    )  # fmt: skip
     tl.store(counts, 0)
     tl.store(counts + 1, 0)
     tl.store(counts + 2, 0)
     tl.store(ticks, tick + 1)
+
+
+@triton.jit
+def gather_who_stay(
+    slot_exits, counts, length, poison,
+    next_exits, next_counts, next_start, next_length, next_poison,
+    new_row, new_start, new_tile,
+    ROWS: tl.constexpr, TILE: tl.constexpr,
+):  # fmt: skip
+    """Those who have not left yet get places in the next lane, of whom nobody has. One program."""
+    row = tl.arange(0, ROWS)
+    real = row < tl.load(counts)
+    stays = (real & (tl.load(slot_exits + row) < 0)).to(tl.int32)
+    tl.store(next_exits + row, tl.full([ROWS], -1, tl.int32))
+    _give_places(
+        stays, row, real, 0, 0, 0, length, poison,
+        next_counts, next_start, next_length, next_poison, new_row, new_start, new_tile, TILE,
+    )  # fmt: skip
 
 
 @triton.jit

@@ -11,7 +11,7 @@ from torch import Tensor
 from offramp.engine.graphs import exit_kernels
 from offramp.engine.graphs.layers import own_product
 from offramp.engine.graphs.memory import Pool, Rows, Scratch, Slot, leaves
-from offramp.engine.graphs.sizes import ROWS, TILE
+from offramp.engine.graphs.sizes import ROWS, TILE, warps_of
 from offramp.engine.graphs.stages import Stage
 from offramp.engine.graphs.weights import HeadWeights
 from offramp.policies import Policy, State
@@ -112,19 +112,12 @@ class Heads:
             rows.counts, rows.start, rows.length, rows.poison,
             after.rows.counts, after.rows.start, after.rows.length, after.rows.poison,
             scratch.new_row, scratch.new_start, scratch.new_tile,
-            ROWS=count, TILE=TILE, num_warps=min(8, max(1, count // 64)),
+            ROWS=count, TILE=TILE, num_warps=warps_of(count),
         )  # fmt: skip
         slot.send(count)
         if stage.exits[-1] == self.last:
             return
-        width = hidden.shape[1]
-        exit_kernels.move_tokens[(count, 4)](
-            hidden, rows.start, rows.length, scratch.new_row, scratch.new_start, scratch.new_tile,
-            after.hidden, after.rows.row_of, after.rows.tile_query, after.rows.tile_begin, after.rows.tile_end,
-            width=width, WIDE=triton.next_power_of_2(width), TOKENS=4, TILE=TILE, num_warps=4,
-        )  # fmt: skip
-        for old, new in zip(leaves(state), leaves(after.state), strict=True):
-            _move_state(old.contiguous(), new, scratch.new_row, count)
+        move(Pool(rows, hidden, state), after, count, scratch)
 
     def leave_in_place(
         self, stage: Stage, hidden: Tensor, state: State, rows: Rows, count: int, after: State, slot: Slot
@@ -135,7 +128,7 @@ class Heads:
         exit_kernels.decide_in_place[(1,)](
             leave.view(torch.uint8), by, logits, slot.exits(count), slot.logits(count), slot.ticks,
             slot.host_exits(count), slot.host_logits(count), slot.host_ticks, rows.counts,
-            logits.shape[1], ROWS=count, TELL=tell, num_warps=min(8, max(1, count // 64)),
+            logits.shape[1], ROWS=count, TELL=tell, num_warps=warps_of(count),
         )  # fmt: skip
         if not tell:
             slot.send(count)
@@ -149,6 +142,30 @@ class Heads:
         if stage.exits[-1] == self.last:
             slot.ticks.add_(1)
             slot.send(count, self.last + 1)
+
+
+def gather(lane: Pool, slot: Slot, after: Pool, next_slot: Slot, count: int, scratch: Scratch) -> None:
+    """Those of a lane who have not left go to another, which was empty."""
+    rows, to = lane.rows, after.rows
+    exit_kernels.gather_who_stay[(1,)](
+        slot.exits(count), rows.counts, rows.length, rows.poison,
+        next_slot.exits(count), to.counts, to.start, to.length, to.poison,
+        scratch.new_row, scratch.new_start, scratch.new_tile,
+        ROWS=count, TILE=TILE, num_warps=warps_of(count),
+    )  # fmt: skip
+    move(Pool(rows, lane.hidden, _first(lane.state, count)), after, count, scratch)
+
+
+def move(pool: Pool, after: Pool, count: int, scratch: Scratch) -> None:
+    """Tokens and state of those who stay, to the places they were given."""
+    rows, to, width = pool.rows, after.rows, pool.hidden.shape[1]
+    exit_kernels.move_tokens[(count, 4)](
+        pool.hidden, rows.start, rows.length, scratch.new_row, scratch.new_start, scratch.new_tile,
+        after.hidden, to.row_of, to.tile_query, to.tile_begin, to.tile_end,
+        width=width, WIDE=triton.next_power_of_2(width), TOKENS=4, TILE=TILE, num_warps=4,
+    )  # fmt: skip
+    for old, new in zip(leaves(pool.state), leaves(after.state), strict=True):
+        _move_state(old.contiguous(), new, scratch.new_row, count)
 
 
 def _first(state: State, count: int) -> State:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from offramp.engine.graphs import kernels
 from offramp.engine.graphs.following import FOLLOWING
 from offramp.engine.graphs.linear import linear
 from offramp.engine.graphs.memory import Intake, Rows, Scratch
-from offramp.engine.graphs.sizes import KEYS, ROWS, TILE, fitting, most_tiles
+from offramp.engine.graphs.sizes import KEYS, ROWS, TILE, fitting, most_tiles, warps_of
 from offramp.engine.graphs.weights import EmbeddingWeights, LayerWeights, Linear, Norm
 
 FEW = 128
@@ -122,13 +122,7 @@ class Layers:
         rows, most = intake.rows, fitting(ROWS, intake.most_rows(tokens))
         rows.poison.zero_()
         kernels.number_rows[(1,)](
-            rows.counts,
-            rows.length,
-            rows.start,
-            intake.first_tile,
-            ROWS=most,
-            TILE=TILE,
-            num_warps=min(8, max(1, most // 64)),
+            rows.counts, rows.length, rows.start, intake.first_tile, ROWS=most, TILE=TILE, num_warps=warps_of(most)
         )
         kernels.lay_rows[(most,)](
             rows.counts, rows.length, rows.start, intake.first_tile, intake.tokens(tokens)[0], rows.row_of,
@@ -136,14 +130,18 @@ class Layers:
         )  # fmt: skip
         return rows
 
-    def layer(self, weights: LayerWeights, hidden: Tensor, rows: Rows, out: Tensor) -> None:
-        """(T, H) to (T, H); `out` may be `hidden`."""
+    def layer(
+        self, weights: LayerWeights, hidden: Tensor, rows: Rows, out: Tensor, beside: Callable[[], None] | None = None
+    ) -> None:
+        """(T, H) to (T, H); `out` may be `hidden`. What is done `beside` it disturbs attention least."""
         tokens, width = hidden.shape
         inner = weights.heads * weights.head_width
         qkv, context = self.scratch("qkv", tokens, 3 * inner), self.scratch("context", tokens, inner)
         new, middle = self.scratch("new", tokens, width), self.scratch("middle", tokens, width)
         neurons = self.scratch("neurons", tokens, len(weights.neurons.weight))
         self.products(weights.qkv, hidden, qkv)
+        if beside is not None:
+            beside()
         self._attention(weights, qkv, context, rows)
         self.products(weights.attended, context, new)
         self._add_and_norm(weights.attended_norm, new, hidden, rows, middle)

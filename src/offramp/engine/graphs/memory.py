@@ -48,6 +48,16 @@ class Pool:
     """What the policy knows of each row, (R, …)."""
 
 
+@dataclass(frozen=True)
+class Lane:
+    """Rows that go through stage after stage together, whoever has left."""
+
+    rows: Rows
+    slot: Slot
+    states: list[State]
+    """What the policy knows of each row before each stage's exits."""
+
+
 class Scratch:
     """What a layer needs while it runs; every stage uses the same."""
 
@@ -71,6 +81,7 @@ class Slot:
         size = rows * (1 + exits * labels)
         self.words = torch.zeros(size, dtype=torch.int32, device=device)
         self.host = torch.zeros(size, dtype=torch.int32, pin_memory=True)
+        self.seen: NDArray[np.int32] = self.host.numpy()
         self.ticks = torch.zeros(1, dtype=torch.int32, device=device)
         """Counts the decisions; its copy arrives after what was decided."""
         self.host_ticks = torch.zeros(1, dtype=torch.int32, pin_memory=True)
@@ -101,7 +112,7 @@ class Slot:
 
     def forget(self, rows: int) -> None:
         """Nobody has left yet, as far as the host knows."""
-        self.host[:rows].fill_(-1)
+        self.seen[:rows] = -1
 
     def send(self, rows: int, exits: int = 1) -> None:
         used = rows * (1 + exits * self.labels)
@@ -120,7 +131,7 @@ class Slot:
 
     def read(self, rows: int, count: int, exits: int = 1) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Exits (n,) and logits (n, C), of a recording runner (exits, n, C)."""
-        words = self.host.numpy()
+        words = self.seen
         logits = words[rows : rows * (1 + exits * self.labels)].view(np.float32).reshape(exits, rows, self.labels)
         return words[:count].copy(), logits[:, :count].copy()
 

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from offramp.engine.graphs.heads import Heads
+from offramp.engine.graphs.heads import Heads, gather
 from offramp.engine.graphs.layers import Layers, Products
-from offramp.engine.graphs.memory import Intake, Pool, Rows, Scratch, Slot, state_buffers
+from offramp.engine.graphs.memory import Intake, Lane, Pool, Rows, Scratch, Slot, state_buffers
 from offramp.engine.graphs.sizes import ROWS, fitting, token_sizes
 from offramp.engine.graphs.stages import stages_of, states_of
 from offramp.engine.graphs.weights import Weights, Where
 from offramp.models import MultiExitModel
 from offramp.policies import Policy
 
+LANES = 3
+"""The rows that came in, and two that those who stay move to by turns."""
+
 
 class Programs:
-    """Memory and graphs. `layers` and `exit` run one stage on its pool; `link` runs a batch that stays as it is.
+    """Memory and graphs. `layers` and `exit` run one stage on its pool; `link` runs stages on a lane, where all stay.
 
     Layers run on one stream and exits on another, so that exits run beside the layers of whatever is launched next.
     """
@@ -27,7 +31,7 @@ class Programs:
         self.exit_layers = model.exits.layers
         self.stages = stages_of(policy, self.exit_layers, record)
         self.record = record
-        self.in_one_go = record or len(self.stages) == 1
+        self.in_one_go = record or sum(bool(stage.exits) for stage in self.stages) == 1
         """Nobody leaves on the way."""
         # The host waits for exits, whose kernels are short; in a chain it is the layers that others wait for.
         self._exit_stream, self.stream, self._fork = (torch.cuda.Stream(where.device, p) for p in (-2, -1, 0))
@@ -81,6 +85,13 @@ class Programs:
         ]
         self._nowhere = Pool(Rows.empty(32, 1, device), self.pools[0].hidden[:0], None)
         """Where nobody goes from the last stage."""
+        self.lanes = [Lane(self.intake.rows, self.slots[0], [pool.state for pool in self.pools])]
+        for _ in range(0 if self.in_one_go else LANES - 1):
+            room = [state_buffers(state, rows, device) for state in states]
+            self.lanes.append(Lane(Rows.empty(tokens, rows, device), Slot(labels, 1, rows, device), room))
+
+    def all_slots(self) -> list[Slot]:
+        return [*self.slots, *(lane.slot for lane in self.lanes[1:])]
 
     def wait_for_intake(self) -> None:
         """Until nobody looks at the rows that came in last."""
@@ -101,13 +112,15 @@ class Programs:
             self._replay(("exit", stage, rows), lambda: self._exit(stage, rows))
             self._moved[stage].record(self._exit_stream)
 
-    def link(self, first: int, end: int, tokens: int, rows: int) -> None:
-        """Some stages of a chain and, beside them, the exits before them; after the last stage its own exits alone."""
-        if not self.record:
-            self.slots[0].expected += 1 if first == end else end - max(first, 1)
-        elif first == end:
-            self.slots[0].expected += 1
-        self._replay(("link", first, end, tokens, rows), lambda: self._link(first, end, tokens, rows))
+    def link(self, stages: range, asks: range, tokens: int, rows: int, lane: int = 0) -> None:
+        """Some stages of a chain and, beside them, the exits of earlier ones; those of the last have a link alone."""
+        asked_last = asks.stop == len(self.stages)
+        self.lanes[lane].slot.expected += int(asked_last) if self.record else len(asks)
+        self._replay(("link", stages, asks, tokens, rows, lane), lambda: self._link(stages, asks, tokens, rows, lane))
+
+    def gather(self, stage: int, rows: int, lane: int, to: int) -> None:
+        """Before a stage, and before the exits that are asked beside it, whoever has not left moves to another lane."""
+        self._replay(("gather", stage, rows, lane, to), lambda: self._gather(stage, rows, lane, to))
 
     def _layers(self, stage: int, tokens: int, out: Tensor) -> None:
         hidden = self.pools[stage].hidden[:tokens]
@@ -116,10 +129,13 @@ class Programs:
             self.runs.embed(self.weights.embedding, self.intake, hidden)
         self._run_layers(stage, hidden, rows, out)
 
-    def _run_layers(self, stage: int, hidden: Tensor, rows: Rows, out: Tensor) -> None:
+    def _run_layers(
+        self, stage: int, hidden: Tensor, rows: Rows, out: Tensor, beside: Callable[[], None] | None = None
+    ) -> None:
+        """With something that is done `beside` the first layer, while its input is there."""
         for index in self.stages[stage].layers:
-            self.runs.layer(self.weights.layers[index], hidden, rows, out)
-            hidden = out
+            self.runs.layer(self.weights.layers[index], hidden, rows, out, beside)
+            hidden, beside = out, None
 
     def _out(self, stage: int, tokens: int) -> Tensor:
         """What a stage made, until its exits have been asked."""
@@ -133,35 +149,52 @@ class Programs:
             self.slots[stage], self.scratch,
         )  # fmt: skip
 
-    def _link(self, first: int, end: int, tokens: int, rows: int) -> None:
-        lie = self.intake.rows
+    def _link(self, stages: range, asks: range, tokens: int, rows: int, lane: int) -> None:
         here = torch.cuda.current_stream()
-        if first == end:
-            self._ask_in_place(first - 1, tokens, rows, lie)
-        for stage in range(first, end):
-            if stage == 0:
-                self.slots[0].exits(rows).fill_(-1)
-                self._layers(0, tokens, self._after(0, tokens))
-                continue
+
+        def ask(due: range) -> None:
             self._fork.wait_stream(here)
             with torch.cuda.stream(self._fork):
-                self._ask_in_place(stage - 1, tokens, rows, lie)
-            self._run_layers(stage, self.pools[stage].hidden[:tokens], lie, self._after(stage, tokens))
-        if end > max(first, 1):
+                for stage in due:
+                    self._ask_in_place(stage, tokens, rows, lane)
+
+        asked = asks.start
+        for stage in stages:
+            due = range(asked, max(asked, min(stage, asks.stop)))
+            asked = due.stop
+            if stage == 0:
+                self.slots[0].exits(rows).fill_(-1)
+                self._layers(0, tokens, self._reached(1, tokens, lane))
+            else:
+                before, after = self._reached(stage, tokens, lane), self._reached(stage + 1, tokens, lane)
+                self._run_layers(stage, before, self.lanes[lane].rows, after, partial(ask, due) if due else None)
+        if asked > asks.start:
             here.wait_stream(self._fork)
+        for stage in range(asked, asks.stop):
+            self._ask_in_place(stage, tokens, rows, lane)
 
-    def _after(self, stage: int, tokens: int) -> Tensor:
-        """Where a chain puts what a stage makes."""
-        last = stage + 1 == len(self.stages)
-        return self._out(stage, tokens) if last else self.pools[stage + 1].hidden[:tokens]
+    def _reached(self, stage: int, tokens: int, lane: int) -> Tensor:
+        """What a stage of a chain begins with, or the last has made: elsewhere in each lane than in the next."""
+        last = len(self.stages)
+        odd = lane % 2 == 1
+        if odd == (stage < last):
+            return self._out(min(stage, last - 1), tokens)
+        return self.pools[min(stage, last - 1)].hidden[:tokens]
 
-    def _ask_in_place(self, stage: int, tokens: int, rows: int, lie: Rows) -> None:
-        hidden, slot = self._after(stage, tokens), self.slots[0]
+    def _ask_in_place(self, stage: int, tokens: int, rows: int, lane: int) -> None:
+        hidden, here = self._reached(stage + 1, tokens, lane), self.lanes[lane]
         if self.record:
-            self.heads.record(self.stages[stage], hidden, lie, rows, slot)
+            self.heads.record(self.stages[stage], hidden, here.rows, rows, here.slot)
             return
-        after = self.pools[stage + 1].state if stage + 1 < len(self.pools) else None
-        self.heads.leave_in_place(self.stages[stage], hidden, self.pools[stage].state, lie, rows, after, slot)
+        after = here.states[stage + 1] if stage + 1 < len(here.states) else None
+        self.heads.leave_in_place(self.stages[stage], hidden, here.states[stage], here.rows, rows, after, here.slot)
+
+    def _gather(self, stage: int, rows: int, lane: int, to: int) -> None:
+        one, other = (
+            Pool(self.lanes[n].rows, self._reached(stage, self.most_tokens, n), self.lanes[n].states[stage - 1])
+            for n in (lane, to)
+        )
+        gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, self.scratch)
 
     def _replay(self, key: Hashable, build: Callable[[], None]) -> None:
         graph = self._graphs.get(key)
@@ -186,13 +219,14 @@ class Programs:
             self._layers(0, tokens, self._out(0, tokens))
         for stage in range(len(self.stages)):
             for rows in ROWS:
-                if rows <= self.most_rows:
-                    self._ask_in_place(stage, self.token_sizes[0], rows, self.intake.rows)
+                if rows <= self.most_rows and self.stages[stage].exits:
+                    self._ask_in_place(stage, self.token_sizes[0], rows, 0)
                     if not self.in_one_go:
                         self._exit(stage, rows)
-        for slot in self.slots:
+                        self._gather(max(stage, 1), rows, 0, 1)
+        for slot in self.all_slots():
             slot.ticks.zero_()
         self.stream.synchronize()
-        for slot in self.slots:
+        for slot in self.all_slots():
             slot.seen_ticks[0] = 0
         torch.cuda.empty_cache()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offramp.engine.graphs.chains import Chains
 from offramp.engine.graphs.costs import measure
 from offramp.engine.graphs.memory import leaves
 from offramp.engine.graphs.programs import Programs
@@ -22,8 +24,6 @@ from offramp.policies import Policy
 
 IN_FLIGHT = 3
 """Steps under way: while the host reads what one decided, the device runs the others."""
-CHAINS = 8
-"""How many chains are looked back on, to see how far the next will go at least."""
 
 
 @dataclass
@@ -91,8 +91,6 @@ class GraphRunner(Runner):
             raise OfframpError(f"CUDA graphs cannot run this here ({one_line(error)}): use backend torch") from error
         self._in_one_go = self.programs.in_one_go
         self._has_state = bool(leaves(self.programs.intake.state))
-        self._stops: defaultdict[int, deque[int]] = defaultdict(lambda: deque(maxlen=CHAINS))
-        """Where the last chains ended, by the order of magnitude of their rows."""
         self._chained: tuple[Packed, int] | None = None
         """A batch that goes through in one go and is not yet read, and its bucket of rows."""
         self._pools = [Waiting() for _ in self.programs.stages]
@@ -107,6 +105,7 @@ class GraphRunner(Runner):
             with torch.no_grad(), torch.cuda.stream(self.programs.stream):
                 self.costs = measure(self.programs, self.budget)
             self.worth, self.few = self.costs.worth(self.budget), self.costs.few()
+            self.chains = Chains(self.programs, self.costs)
 
     @torch.no_grad()
     def submit(self, rows: Packed) -> list[Finished]:
@@ -134,7 +133,7 @@ class GraphRunner(Runner):
         with torch.cuda.stream(self.programs.stream):
             for pool in self.programs.pools:
                 pool.rows.counts.zero_()
-        for slot in self.programs.slots:
+        for slot in self.programs.all_slots():
             slot.expected = int(slot.seen_ticks[0])  # one may have been counted and not launched
 
     def _hand_out(self) -> list[Finished]:
@@ -296,40 +295,24 @@ class GraphRunner(Runner):
         if len(tickets):
             self._finished.append(Finished(tickets, exits.astype(np.int64), list(logits)))
 
-    # Few rows, or none that leaves on the way: all stay where they are
+    # Few rows, or none that leaves on the way: all stay together
 
     def _chain(self, batch: Packed) -> None:
-        """Ask every exit beside the layers of the next stage, and stop once all have left."""
-        programs, slot, last = self.programs, self.programs.slots[0], len(self.programs.stages)
-        size, rows = fitting(programs.token_sizes, len(batch.input_ids)), fitting(ROWS, len(batch))
-        stops = self._stops[len(batch).bit_length()]
-        links = links_of(last, min(stops, default=1), self._has_state)
+        size = fitting(self.programs.token_sizes, len(batch.input_ids))
         self._fill(batch, size)
-        decided, launched = slot.expected, 0
-        slot.forget(rows)
-        seen = slot.host.numpy()[: len(batch)]
-        for stage in range(1, last + 1):  # the exits before it
-            while launched < len(links) and links[launched][0] <= stage:
-                programs.link(*links[launched], size, rows)
-                launched += 1
-                if launched == 1:
-                    self._fill_state(batch.tickets)
-            slot.wait(decided + stage)
-            if stage < last and bool((seen >= 0).all()):
-                break
-        stops.append(stage)
-        exits, logits = slot.read(rows, len(batch))
-        self._finish(batch.tickets, exits, logits[0])
+        self._finished.append(self.chains.run(batch, size, partial(self._fill_state, batch.tickets)))
 
     def _chain_in_one_go(self, batch: Packed) -> None:
         """Launch a batch; read the one before it while this one runs."""
         programs, last = self.programs, len(self.programs.stages)
         size, rows = fitting(programs.token_sizes, len(batch.input_ids)), fitting(ROWS, len(batch))
         self._fill(batch, size)
-        programs.link(0, last, size, rows)
+        programs.link(range(1), range(0), size, rows)
         self._fill_state(batch.tickets)
+        if last > 1:
+            programs.link(range(1, last), range(last - 1 if self.record else 0), size, rows)
         self._collect_chained()  # the last link overwrites what the batch before it left
-        programs.link(last, last, size, rows)
+        programs.link(range(last, last), range(last - 1, last), size, rows)
         self._chained = batch, rows
 
     def _collect_chained(self) -> None:
@@ -343,13 +326,6 @@ class GraphRunner(Runner):
         if self.record:
             exits, logits = np.full(len(batch), number - 1, np.int32), logits.swapaxes(0, 1)  # (n, E, C)
         self._finish(batch.tickets, exits, logits if self.record else logits[0])
-
-
-def links_of(stages: int, sure: int, first_alone: bool) -> list[tuple[int, int]]:
-    """Stages launched at once: about as many as every chain of late went through, then one by one."""
-    sure = max(1, sure - sure % 2)  # few kinds of links, for each is captured once
-    first = [(0, 1), (1, sure)] if first_alone and sure > 1 else [(0, sure)]
-    return [*first, *((stage, stage + 1) for stage in range(sure, stages)), (stages, stages)]
 
 
 def merged(batches: list[Packed]) -> Packed:

@@ -24,6 +24,11 @@ def fitting(sizes: tuple[int, ...], needed: int) -> int:
     return sizes[bisect_left(sizes, needed)]
 
 
+def warps_of(rows: int) -> int:
+    """Of a kernel whose one program holds all rows."""
+    return min(8, max(1, rows // 64))
+
+
 def most_tiles(tokens: int, rows: int) -> int:
     """Every row ends in a tile that may be part empty."""
     return min(tokens, rows) + tokens // TILE

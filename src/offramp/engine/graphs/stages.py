@@ -9,13 +9,16 @@ import torch
 
 from offramp.policies import Fixed, Policy, State
 
+START = 2
+"""Layers, or stages, that begin a batch by themselves: a short graph is soon sent, and the rest while it runs."""
+
 
 @dataclass(frozen=True)
 class Stage:
     layers: range
     """0-based."""
     exits: tuple[int, ...]
-    """Asked after the last of these layers; more than one where several sit after one layer."""
+    """Asked after the last of these layers; more than one where several sit after one layer, none after the start."""
 
 
 def stages_of(policy: Policy, exit_layers: Sequence[int], record: bool) -> list[Stage]:
@@ -32,6 +35,8 @@ def stages_of(policy: Policy, exit_layers: Sequence[int], record: bool) -> list[
         else:
             stages.append(Stage(range(reached, exit_layers[exit]), (exit,)))
             reached = exit_layers[exit]
+    if len(stages) == 1 and reached > START:
+        return [Stage(range(START), ()), Stage(range(START, reached), stages[0].exits)]
     return stages
 
 
