@@ -129,8 +129,8 @@ class Riders:
 class Chain:
     """A batch on its way through all stages, until all have left.
 
-    Decisions are read while later stages run, which were launched before. The policy's state, if it has one, is filled
-    in while the first link runs, in which nobody is asked.
+    Decisions are read while later stages run, which were launched before. What else the host has to do, such as to fill
+    in the policy's state, it does while the first link runs, in which nobody is asked.
     """
 
     def __init__(self, programs: Programs, costs: ChainCosts, past: Past, batch: Packed, size: int) -> None:
@@ -143,10 +143,10 @@ class Chain:
         """The first stage, and the first whose exits, no link has yet."""
         self._answers: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
 
-    def run(self, fill_state: Callable[[], None]) -> tuple[int, NDArray[np.int32], NDArray[np.float32]]:
+    def run(self, while_it_starts: Callable[[], None]) -> tuple[int, NDArray[np.int32], NDArray[np.float32]]:
         """The decision at which the last left, and every row's exit and logits."""
         self._start()
-        fill_state()
+        while_it_starts()
         for decision in range(1, self._last + 1):
             while self._asked < decision or self._launched < min(decision + AHEAD, self._last):
                 self._move()
@@ -217,13 +217,26 @@ class Chains:
         self.costs = ChainCosts(costs, programs.token_sizes)
         self._past: defaultdict[int, Past] = defaultdict(lambda: Past(len(programs.stages)))
         """By the order of magnitude of the rows."""
+        self._to_note: tuple[Past, int, NDArray[np.int32], NDArray[np.int64]] | None = None
         self._decision_of = np.zeros(len(programs.exit_layers), np.int64)
         for index, stage in enumerate(programs.stages):
             self._decision_of[list(stage.exits)] = index + 1
 
     def run(self, batch: Packed, size: int, fill_state: Callable[[], None]) -> Finished:
         """A batch that lies in the intake, in a bucket of `size`."""
+
+        def while_it_starts() -> None:
+            fill_state()
+            self._note()
+
         past = self._past[len(batch).bit_length()]
-        end, exits, logits = Chain(self._programs, self.costs, past, batch, size).run(fill_state)
-        past.note(end, self._decision_of[exits], batch.lengths)
+        end, exits, logits = Chain(self._programs, self.costs, past, batch, size).run(while_it_starts)
+        self._to_note = past, end, exits, batch.lengths
         return Finished(batch.tickets, exits.astype(np.int64), list(logits))
+
+    def _note(self) -> None:
+        """How the chain before this one went: nobody waits for its answers any more."""
+        if self._to_note is not None:
+            past, end, exits, lengths = self._to_note
+            past.note(end, self._decision_of[exits], lengths)
+            self._to_note = None
