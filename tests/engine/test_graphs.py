@@ -51,7 +51,10 @@ HEADS: list[dict[str, Any]] = [
     {"poolers": 2, "pooler_size": 24},
     {"exit_layers": [2, 4, 4], "poolers": [0, 1, 2], "classifiers": [0, 1, 2]},
     {"pooling": ["mean", "max+first", "mean", "first"]},
+    {"exit_layers": [4]},
+    {"exit_layers": [4, 4], "poolers": [0, 1], "classifiers": [0, 1]},
 ]
+TWICE_AT_THE_END = len(HEADS) - 1
 SPLITS = [(ROWS,), (1, 1, 58), (7,) * 8 + (4,), (1,) * ROWS]
 
 
@@ -87,7 +90,7 @@ def test_every_kind_of_head(head: int, policy: Any) -> None:
 
 
 @needs_device
-@pytest.mark.parametrize("head", [0, 4, 6])
+@pytest.mark.parametrize("head", [0, 4, 6, 8, TWICE_AT_THE_END])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_recording_asks_every_exit(family: str, head: int) -> None:
     model, batch = case(family, head)
@@ -95,6 +98,13 @@ def test_recording_asks_every_exit(family: str, head: int) -> None:
     expected = torch.stack(model.run(**batch).logits, 1).detach().cpu().numpy()
     np.testing.assert_allclose(logits, expected, atol=2e-4)
     assert (exits == expected.shape[1] - 1).all()
+
+
+@needs_device
+def test_a_policy_begins_with_its_state_where_nobody_leaves_on_the_way() -> None:
+    model, batch = case(head=TWICE_AT_THE_END)
+    policy = Scripted((5,) * ROWS)  # not by the first of the two exits
+    check_answers(runner(model, policy), model, policy, batch, (ROWS,))
 
 
 @needs_device

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 CHAINS = 8
 """How many chains are looked back on, to see how far the next will go."""
+EVERY = 3
+"""Stages after which a link may end, or one: few kinds of links, for each is captured once."""
 FEWEST_TO_MOVE = 4
 """Rows: of fewer nobody knows how many will stay."""
 NEWEST = 0.2
@@ -31,21 +33,27 @@ AHEAD = 2
 
 
 class ChainCosts:
-    """What a stage of few tokens costs, by the bucket."""
+    """What a stage of few tokens costs, by the bucket, and which buckets rows may move to."""
 
     def __init__(self, costs: Costs, sizes: tuple[int, ...]) -> None:
-        self._sizes = sizes
+        self._sizes = (*(size for size in sizes[:-1] if is_power(size) or is_power(size // 3)), sizes[-1])
         self._moving = costs.moving + BOUNDARY
         measured = sorted(costs.stages)
         seconds = np.interp(sizes, measured, [costs.stages[size] for size in measured])
         self._seconds: dict[int, float] = dict(zip(sizes, seconds.tolist(), strict=True))
 
     def size(self, tokens: int) -> int:
+        """The smallest that is large enough, of few."""
         return fitting(self._sizes, tokens)
 
     def saved(self, size: int, smaller: int, stages: float) -> float:
         """Seconds, by moving from one bucket to a smaller one before so many stages."""
         return (self._seconds[size] - self._seconds[smaller]) * max(0.0, stages) - self._moving
+
+
+def is_power(number: int) -> bool:
+    """Of two."""
+    return number & (number - 1) == 0
 
 
 class Past:
@@ -60,17 +68,17 @@ class Past:
         self._ends: deque[int] = deque(maxlen=CHAINS)
         self._staying = np.ones(stages + 1)
         """After each decision, the share of the tokens that has not left."""
-        self._links: dict[tuple[int, int], int] = {}
+        self._links: dict[tuple[int, int, int], int] = {}
         self._noted = 0
 
     @property
     def sure(self) -> int:
-        """Stages that every one of them went through: an even number, for each kind of link is captured once."""
+        """Stages that every one of them went through."""
         sure = min(self._ends, default=1)
-        return max(1, sure - sure % 2)
+        return max(1, sure - sure % EVERY)
 
     def note(self, end: int, left_at: NDArray[np.int64], lengths: NDArray[np.int64]) -> None:
-        """A chain ended at a decision; each of its rows left at one."""
+        """A chain ended at a decision; each of its rows left at one. Now and then the next ones are planned anew."""
         self._ends.append(end)
         self._noted += 1
         if self._noted % (CHAINS // 2) == 1:
@@ -80,14 +88,13 @@ class Past:
             self.usual_end = fmean(self._ends)
             self._links.clear()
 
-    def end_of_link(self, first: int, tokens: int, size: int, costs: ChainCosts) -> int:
-        """Where to move whoever stays of so many tokens, if that will pay; else as far as it goes without looking."""
-        key = first, size
+    def end_of_link(self, first: int, whole: int, size: int, costs: ChainCosts) -> int:
+        """Where to move who stays of a `whole` bucket, if that will pay; else as far as it goes without looking."""
+        key = first, whole, size
         if key not in self._links:
             saved = {
-                end: costs.saved(size, costs.size(int(tokens * self._staying[end - AHEAD])), self.usual_end - end)
-                for end in range(first + 2 - first % 2, self.sure + 1, 2)
-                if end > AHEAD
+                end: costs.saved(size, costs.size(int(whole * self._staying[end - AHEAD])), self.usual_end - end)
+                for end in range(first + EVERY - first % EVERY, self.sure + 1, EVERY)
             }
             best = max(saved, key=lambda end: saved[end], default=None)
             self._links[key] = best if best is not None and saved[best] > 0 else self._unmoved(first)
@@ -108,17 +115,21 @@ class Riders:
         self.which = np.arange(count)
         """Their numbers in the batch. Who moves is known when the last decision before it is."""
         self._slot = programs.lanes[lane].slot
-        self._ticks = self._slot.expected - decisions
-        """Of the slot, before the first of all decisions; so many are made in other lanes."""
+        self._ticks_before = self._slot.expected - decisions
+        """So many decisions are made in other lanes."""
         self._slot.forget(self.rows)
 
     def wait(self, decision: int) -> None:
-        self._slot.wait(self._ticks + decision)
+        self._slot.wait(self._ticks_before + decision)
 
     def staying(self) -> NDArray[np.bool_]:
         """Who has not left, as far as the host knows."""
         staying: NDArray[np.bool_] = self._slot.seen[: len(self.which)] < 0
         return staying
+
+    def last_exit(self) -> int:
+        """Of those who have left; it may have been decided after what was waited for."""
+        return int(self._slot.seen[: len(self.which)].max(initial=0))
 
     def answers(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Exits (n,), of those who stay -1, and logits (n, C)."""
@@ -134,7 +145,7 @@ class Chain:
     """
 
     def __init__(self, programs: Programs, costs: ChainCosts, past: Past, batch: Packed, size: int) -> None:
-        self._programs, self._costs, self._past, self._batch = programs, costs, past, batch
+        self._programs, self._costs, self._past, self._batch, self._size = programs, costs, past, batch, size
         self._last = len(programs.stages)
         self._riders = Riders(programs, 0, len(batch), size)
         self._next: tuple[int, Riders] | None = None
@@ -143,9 +154,11 @@ class Chain:
         """The first stage, and the first whose exits, no link has yet."""
         self._answers: tuple[NDArray[np.int32], NDArray[np.float32]] | None = None
 
-    def run(self, while_it_starts: Callable[[], None]) -> tuple[int, NDArray[np.int32], NDArray[np.float32]]:
+    def run(
+        self, decision_of: NDArray[np.int64], while_it_starts: Callable[[], None]
+    ) -> tuple[int, NDArray[np.int32], NDArray[np.float32]]:
         """The decision at which the last left, and every row's exit and logits."""
-        self._start()
+        self._send(range(min(START, self._last)), range(0))
         while_it_starts()
         for decision in range(1, self._last + 1):
             while self._asked < decision or self._launched < min(decision + AHEAD, self._last):
@@ -154,35 +167,37 @@ class Chain:
             if self._next is not None and self._next[0] == decision:
                 self._settle()
             self._riders.wait(decision)
-            if decision < self._last and not self._riders.staying().any():
+            if not self._riders.staying().any():
                 break
+        end = max(decision, int(decision_of[self._riders.last_exit()]))
+        self._riders.wait(end)  # exits are told before logits
         self._keep_answers()
         assert self._answers is not None
-        return decision, *self._answers
+        return end, *self._answers
 
-    def _start(self) -> None:
-        end = min(START, self._last)
-        self._send(range(end), range(0))
+    @property
+    def _coming(self) -> Riders:
+        """Those whom the next link is for."""
+        return self._riders if self._next is None else self._next[1]
 
     def _link(self) -> None:
         """Launch the next stages, with the exits before them; the last exits at once, for no decision is waited for."""
-        riders = self._riders if self._next is None else self._next[1]
         if self._launched < self._last:
-            end = self._past.end_of_link(self._launched, len(self._batch.input_ids), riders.size, self._costs)
+            end = self._past.end_of_link(self._launched, self._size, self._coming.size, self._costs)
             self._send(range(self._launched, end), range(self._asked, end - 1))
         if self._launched == self._last:
             self._send(range(self._last, self._last), range(self._asked, self._last))
 
     def _send(self, stages: range, asks: range) -> None:
-        riders = self._riders if self._next is None else self._next[1]
+        riders = self._coming
         self._programs.link(stages, asks, riders.size, riders.rows, riders.lane)
         self._launched, self._asked = stages.stop, asks.stop
 
     def _move(self) -> None:
         """Before the next link, whoever stays goes to the next lane and a smaller bucket, if that pays."""
         stage, riders = self._launched, self._riders
-        all_asked = 0 < self._asked == stage - 1 < self._last - 1
-        if not all_asked or self._next is not None or len(riders.which) < FEWEST_TO_MOVE:
+        up_to_date = 0 < self._asked == stage - 1  # but for the exits of the stage before, which are asked over there
+        if not up_to_date or stage == self._last or self._next is not None or len(riders.which) < FEWEST_TO_MOVE:
             return
         staying = riders.staying()
         smaller = self._costs.size(int(self._batch.lengths[riders.which[staying]].sum()))
@@ -230,7 +245,8 @@ class Chains:
             self._note()
 
         past = self._past[len(batch).bit_length()]
-        end, exits, logits = Chain(self._programs, self.costs, past, batch, size).run(while_it_starts)
+        chain = Chain(self._programs, self.costs, past, batch, size)
+        end, exits, logits = chain.run(self._decision_of, while_it_starts)
         self._to_note = past, end, exits, batch.lengths
         return Finished(batch.tickets, exits.astype(np.int64), list(logits))
 

@@ -90,7 +90,7 @@ def _give_places(
 @triton.jit
 def decide(
     leave, exit_of, slot_exits, ticks,
-    counts, start, length, poison,
+    counts, length, poison,
     next_counts, next_start, next_length, next_poison,
     new_row, new_start, new_tile,
     ROWS: tl.constexpr, TILE: tl.constexpr,
@@ -167,7 +167,7 @@ def move_tokens(
     next_hidden, next_row_of, next_query, next_begin, next_end,
     width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """The tokens of every row that stays, to where `decide` said; several programs share a row."""
+    """The tokens of every row that stays, to the place it was given; several programs share a row."""
     row = tl.program_id(0)
     to_row = tl.load(new_row + row)
     if to_row < 0:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offramp.engine.graphs import exit_kernels
 from offramp.engine.graphs.layers import own_product
-from offramp.engine.graphs.memory import Pool, Rows, Scratch, Slot, leaves
+from offramp.engine.graphs.memory import Places, Pool, Rows, Slot, leaves
 from offramp.engine.graphs.sizes import ROWS, TILE, warps_of
 from offramp.engine.graphs.stages import Stage
 from offramp.engine.graphs.weights import HeadWeights
@@ -97,27 +97,26 @@ class Heads:
         stage: Stage,
         hidden: Tensor,
         pool: Pool,
-        rows: Rows,
         count: int,
         after: Pool,
         slot: Slot,
-        scratch: Scratch,
+        places: Places,
     ) -> None:
         """Those who leave go to the slot, the others to the pool `after`."""
-        state = pool.state
-        leave, by, logits, state = self.step(stage, hidden, rows, count, _first(state, count))
+        rows = pool.rows
+        leave, by, logits, state = self.step(stage, hidden, rows, count, _first(pool.state, count))
         slot.logits(count).copy_(logits)
         exit_kernels.decide[(1,)](
             leave.view(torch.uint8), by, slot.exits(count), slot.ticks,
-            rows.counts, rows.start, rows.length, rows.poison,
+            rows.counts, rows.length, rows.poison,
             after.rows.counts, after.rows.start, after.rows.length, after.rows.poison,
-            scratch.new_row, scratch.new_start, scratch.new_tile,
+            places.row, places.start, places.tile,
             ROWS=count, TILE=TILE, num_warps=warps_of(count),
         )  # fmt: skip
         slot.send(count)
         if stage.exits[-1] == self.last:
             return
-        move(Pool(rows, hidden, state), after, count, scratch)
+        move(Pool(rows, hidden, state), after, count, places)
 
     def leave_in_place(
         self, stage: Stage, hidden: Tensor, state: State, rows: Rows, count: int, after: State, slot: Slot
@@ -144,28 +143,28 @@ class Heads:
             slot.send(count, self.last + 1)
 
 
-def gather(lane: Pool, slot: Slot, after: Pool, next_slot: Slot, count: int, scratch: Scratch) -> None:
+def gather(lane: Pool, slot: Slot, after: Pool, next_slot: Slot, count: int, places: Places) -> None:
     """Those of a lane who have not left go to another, which was empty."""
     rows, to = lane.rows, after.rows
     exit_kernels.gather_who_stay[(1,)](
         slot.exits(count), rows.counts, rows.length, rows.poison,
         next_slot.exits(count), to.counts, to.start, to.length, to.poison,
-        scratch.new_row, scratch.new_start, scratch.new_tile,
+        places.row, places.start, places.tile,
         ROWS=count, TILE=TILE, num_warps=warps_of(count),
     )  # fmt: skip
-    move(Pool(rows, lane.hidden, _first(lane.state, count)), after, count, scratch)
+    move(Pool(rows, lane.hidden, _first(lane.state, count)), after, count, places)
 
 
-def move(pool: Pool, after: Pool, count: int, scratch: Scratch) -> None:
+def move(pool: Pool, after: Pool, count: int, places: Places) -> None:
     """Tokens and state of those who stay, to the places they were given."""
     rows, to, width = pool.rows, after.rows, pool.hidden.shape[1]
     exit_kernels.move_tokens[(count, 4)](
-        pool.hidden, rows.start, rows.length, scratch.new_row, scratch.new_start, scratch.new_tile,
+        pool.hidden, rows.start, rows.length, places.row, places.start, places.tile,
         after.hidden, to.row_of, to.tile_query, to.tile_begin, to.tile_end,
         width=width, WIDE=triton.next_power_of_2(width), TOKENS=4, TILE=TILE, num_warps=4,
     )  # fmt: skip
     for old, new in zip(leaves(pool.state), leaves(after.state), strict=True):
-        _move_state(old.contiguous(), new, scratch.new_row, count)
+        _move_state(old.contiguous(), new, places.row, count)
 
 
 def _first(state: State, count: int) -> State:

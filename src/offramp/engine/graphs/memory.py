@@ -58,16 +58,24 @@ class Lane:
     """What the policy knows of each row before each stage's exits."""
 
 
+@dataclass(frozen=True)
+class Places:
+    """Where rows that stay are going. All int32."""
+
+    row: Tensor  # (R,) -1 for those who leave
+    start: Tensor  # (R,)
+    tile: Tensor  # (R,)
+
+    @classmethod
+    def empty(cls, rows: int, device: torch.device) -> Places:
+        return cls(*(torch.zeros(rows, dtype=torch.int32, device=device) for _ in range(3)))
+
+
 class Scratch:
     """What a layer needs while it runs; every stage uses the same."""
 
-    def __init__(
-        self, tokens: int, rows: int, widths: dict[str, int], dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, tokens: int, widths: dict[str, int], dtype: torch.dtype, device: torch.device) -> None:
         self._flat = {name: torch.zeros(tokens * width, dtype=dtype, device=device) for name, width in widths.items()}
-        self.new_row, self.new_start, self.new_tile = (
-            torch.zeros(rows, dtype=torch.int32, device=device) for _ in range(3)
-        )
 
     def __call__(self, name: str, tokens: int, width: int) -> Tensor:
         return self._flat[name][: tokens * width].view(tokens, width)
@@ -80,14 +88,17 @@ class Slot:
         self.labels = labels
         size = rows * (1 + exits * labels)
         self.words = torch.zeros(size, dtype=torch.int32, device=device)
-        self.host = torch.zeros(size, dtype=torch.int32, pin_memory=True)
+        pinned = device.type == "cuda"
+        self.host = torch.zeros(size, dtype=torch.int32, pin_memory=pinned)
         self.seen: NDArray[np.int32] = self.host.numpy()
         self.ticks = torch.zeros(1, dtype=torch.int32, device=device)
         """Counts the decisions; its copy arrives after what was decided."""
-        self.host_ticks = torch.zeros(1, dtype=torch.int32, pin_memory=True)
+        self.host_ticks = torch.zeros(1, dtype=torch.int32, pin_memory=pinned)
         self.seen_ticks: NDArray[np.int32] = self.host_ticks.numpy()
         self.expected = 0
         """Decisions that were launched."""
+        self._copied = False
+        """Whether those of the rows before were sent by copies of everything."""
 
     def exits(self, rows: int) -> Tensor:
         return self.words[:rows]
@@ -112,6 +123,9 @@ class Slot:
 
     def forget(self, rows: int) -> None:
         """Nobody has left yet, as far as the host knows."""
+        if self._copied:
+            self.wait(self.expected)  # a late copy would bring back who left before
+        self._copied = not self.is_told(rows)
         self.seen[:rows] = -1
 
     def send(self, rows: int, exits: int = 1) -> None:
@@ -119,10 +133,15 @@ class Slot:
         self.host[:used].copy_(self.words[:used], non_blocking=True)
         self.host_ticks.copy_(self.ticks, non_blocking=True)
 
+    def has(self, tick: int) -> bool:
+        """Whether that many decisions have arrived; after 2³¹ of them the device counts on from -2³¹."""
+        missing = (tick - int(self.seen_ticks[0])) % 2**32
+        return missing == 0 or missing >= 2**31
+
     def wait(self, tick: int) -> None:
         """Until that many decisions have arrived."""
         turns = 0
-        while self.seen_ticks[0] < tick:
+        while not self.has(tick):
             turns += 1
             if turns > 50:
                 select([], [], [], 0)  # lets other threads run; sleep(0) would take 50 µs

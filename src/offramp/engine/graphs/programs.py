@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offramp.engine.graphs.heads import Heads, gather
 from offramp.engine.graphs.layers import Layers, Products
-from offramp.engine.graphs.memory import Intake, Lane, Pool, Rows, Scratch, Slot, state_buffers
+from offramp.engine.graphs.memory import Intake, Lane, Places, Pool, Rows, Scratch, Slot, state_buffers
 from offramp.engine.graphs.sizes import ROWS, fitting, token_sizes
 from offramp.engine.graphs.stages import stages_of, states_of
 from offramp.engine.graphs.weights import Weights, Where
@@ -66,7 +66,8 @@ class Programs:
         if self.weights.embedding.mapping is not None:
             widths["embedded"] = self.weights.embedding.words.shape[1]
         self.width = width
-        self.scratch = Scratch(tokens, rows, widths, dtype, device)
+        self.scratch = Scratch(tokens, widths, dtype, device)
+        self._places, self._places_in_lane = (Places.empty(rows, device) for _ in range(2))
         exits = len(self.exit_layers) if self.record else 1
         self.slots = [Slot(labels, exits, rows, device) for _ in self.stages]
         states = (
@@ -79,7 +80,7 @@ class Programs:
             Pool(
                 self.intake.rows if index == 0 else Rows.empty(tokens, rows, device),
                 torch.zeros(tokens, width, dtype=dtype, device=device),
-                self.intake.state if index == 0 else state_buffers(state, rows, device),
+                state_buffers(state, rows, device) if self._asked_before(index) else self.intake.state,
             )
             for index, state in enumerate(states)
         ]
@@ -89,6 +90,14 @@ class Programs:
         for _ in range(0 if self.in_one_go else LANES - 1):
             room = [state_buffers(state, rows, device) for state in states]
             self.lanes.append(Lane(Rows.empty(tokens, rows, device), Slot(labels, 1, rows, device), room))
+
+        hidden = [pool.hidden for pool in self.pools]
+        out = [self._out(stage, tokens) for stage in range(len(self.stages))]
+        self._route = [*hidden, out[-1]], [*out, hidden[-1]]
+        """What each stage of a chain begins with, and what the last has made: in every other lane elsewhere."""
+
+    def _asked_before(self, stage: int) -> bool:
+        return any(earlier.exits for earlier in self.stages[:stage])
 
     def all_slots(self) -> list[Slot]:
         return [*self.slots, *(lane.slot for lane in self.lanes[1:])]
@@ -114,8 +123,10 @@ class Programs:
 
     def link(self, stages: range, asks: range, tokens: int, rows: int, lane: int = 0) -> None:
         """Some stages of a chain and, beside them, the exits of earlier ones; those of the last have a link alone."""
-        asked_last = asks.stop == len(self.stages)
-        self.lanes[lane].slot.expected += int(asked_last) if self.record else len(asks)
+        decisions = [stage for stage in asks if self.stages[stage].exits]
+        if self.record:  # of which only the end is told
+            decisions = [stage for stage in decisions if stage + 1 == len(self.stages)]
+        self.lanes[lane].slot.expected += len(decisions)
         self._replay(("link", stages, asks, tokens, rows, lane), lambda: self._link(stages, asks, tokens, rows, lane))
 
     def gather(self, stage: int, rows: int, lane: int, to: int) -> None:
@@ -144,10 +155,8 @@ class Programs:
     def _exit(self, stage: int, rows: int) -> None:
         after = self.pools[stage + 1] if stage + 1 < len(self.pools) else self._nowhere
         pool = self.pools[stage]
-        self.heads.leave(
-            self.stages[stage], self._out(stage, self.most_tokens), pool, pool.rows, rows, after,
-            self.slots[stage], self.scratch,
-        )  # fmt: skip
+        made = self._out(stage, self.most_tokens)
+        self.heads.leave(self.stages[stage], made, pool, rows, after, self.slots[stage], self._places)
 
     def _link(self, stages: range, asks: range, tokens: int, rows: int, lane: int) -> None:
         here = torch.cuda.current_stream()
@@ -170,18 +179,15 @@ class Programs:
                 self._run_layers(stage, before, self.lanes[lane].rows, after, partial(ask, due) if due else None)
         if asked > asks.start:
             here.wait_stream(self._fork)
-        for stage in range(asked, asks.stop):
+        for stage in range(asked, asks.stop):  # after the last stage nothing runs that they could be asked beside
             self._ask_in_place(stage, tokens, rows, lane)
 
     def _reached(self, stage: int, tokens: int, lane: int) -> Tensor:
-        """What a stage of a chain begins with, or the last has made: elsewhere in each lane than in the next."""
-        last = len(self.stages)
-        odd = lane % 2 == 1
-        if odd == (stage < last):
-            return self._out(min(stage, last - 1), tokens)
-        return self.pools[min(stage, last - 1)].hidden[:tokens]
+        return self._route[lane % 2][stage][:tokens]
 
     def _ask_in_place(self, stage: int, tokens: int, rows: int, lane: int) -> None:
+        if not self.stages[stage].exits:
+            return
         hidden, here = self._reached(stage + 1, tokens, lane), self.lanes[lane]
         if self.record:
             self.heads.record(self.stages[stage], hidden, here.rows, rows, here.slot)
@@ -194,7 +200,7 @@ class Programs:
             Pool(self.lanes[n].rows, self._reached(stage, self.most_tokens, n), self.lanes[n].states[stage - 1])
             for n in (lane, to)
         )
-        gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, self.scratch)
+        gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, self._places_in_lane)
 
     def _replay(self, key: Hashable, build: Callable[[], None]) -> None:
         graph = self._graphs.get(key)
@@ -219,7 +225,7 @@ class Programs:
             self._layers(0, tokens, self._out(0, tokens))
         for stage in range(len(self.stages)):
             for rows in ROWS:
-                if rows <= self.most_rows and self.stages[stage].exits:
+                if rows <= self.most_rows:
                     self._ask_in_place(stage, self.token_sizes[0], rows, 0)
                     if not self.in_one_go:
                         self._exit(stage, rows)
