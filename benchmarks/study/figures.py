@@ -148,7 +148,7 @@ def write_front_figure(summary: Summary, times: dict[str, Any], folder: Path) ->
         axes.set_xscale("log")
         axes.set_xticks(FRONT_TICKS, list(map(str, FRONT_TICKS)))
         axes.minorticks_off()
-    figure.savefig(folder / FRONT, dpi=110, metadata=PNG)
+    figure.savefig(folder / FRONT, dpi=120, metadata=PNG, bbox_inches="tight")
 
 
 def write_figures(summary: Summary, folder: Path) -> list[Path]:
