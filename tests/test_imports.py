@@ -25,7 +25,17 @@ SOURCE = Path(offramp.__file__).parents[1]
 
 LAYERS = (
     {"errors"},
-    {"after_import", "discovery", "lazy_names", "ray_cluster", "stages", "typed_json", "whole_file", "whole_folder"},
+    {
+        "after_import",
+        "discovery",
+        "lazy_names",
+        "near_names",
+        "ray_cluster",
+        "stages",
+        "typed_json",
+        "whole_file",
+        "whole_folder",
+    },
     {"auto_classes", "shipped"},
     {"backbones", "policies"},
     {"models"},

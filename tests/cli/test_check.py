@@ -100,6 +100,7 @@ def test_json_is_one_line(run: Run, folder: Path, new: Path) -> None:
     assert (found["verdict"], found["rows"], found["labelled"]) == ("holds", 70, True)
     assert found["tested"]["risk"] == pytest.approx(1 - found["agreement"])
     assert found["before"]["rows"] == 80
+    assert run("check", folder, "--data", new, *COLUMNS, "--json").out == done.out
 
 
 @pytest.mark.parametrize(("limit", "verdict"), [(0.9, "holds"), (0.01, "unknown")])
@@ -172,6 +173,7 @@ def test_the_rows_of_the_calibration_say_nothing_new(run: Run, folder: Path, tmp
 def test_no_folder_and_no_rows(run: Run, folder: Path, new: Path, tmp_path: Path) -> None:
     assert "no folder" in run("check", tmp_path / "none", new).err
     assert "which rows?" in run("check", folder).err
+    assert "Name one file" in run("check", folder, new, "--data", new).err
 
 
 def test_a_model_that_says_nan(run: Run, folder: Path, new: Path, monkeypatch: pytest.MonkeyPatch) -> None:

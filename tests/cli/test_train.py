@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,13 @@ def test_train(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     wanted = {"epochs": 2, "batch_size": 16, "learning_rate": 5e-3, "warmup": 0.2, "clip": 0}
     assert wanted.items() <= record["recipe"]["schedule"].items()
     assert offramp.load(out).exits.layers == (1, 2)
+
+
+def test_texts_that_are_cut_are_counted(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
+    own = ("--data", data, "--label", "verdict", "--backbone", backbone, "--epochs", "1")
+    short = run("train", *own, "--out", tmp_path / "short", "--max-length", "8")
+    assert re.search(r"\d+ of \d+ texts have 8 tokens or more: the rest is cut off \(--max-length\)", short.err)
+    assert "cut off" not in run("train", *own, "--out", tmp_path / "long").err
 
 
 def test_gates(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:

@@ -365,8 +365,15 @@ def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     assert same_weights(offramp.load("fnlp/elasticbert-base"), offramp.load(GOLDEN / "elasticbert_dynamic"))
-    with pytest.raises(offramp.OfframpError, match="no folder fnlp/missing, and the hub has no model of that name"):
+    with pytest.raises(offramp.OfframpError, match="no folder fnlp/missing, and the hub gives no model of that name"):
         offramp.load("fnlp/missing")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(offramp.OfframpError, match=r"no folder smal, .*did you mean small\?$"):
+        offramp.load("smal")
+    with pytest.raises(offramp.OfframpError, match="file is a file: expected the folder of a model"):
+        offramp.load("file")
 
 
 def test_exit_options_for_new_exits(tmp_path: Path) -> None:

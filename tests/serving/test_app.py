@@ -139,6 +139,14 @@ def test_a_text_that_is_too_long_fails_alone(client: httpx.Client) -> None:
     assert answer.headers["x-offramp-exit-layer"].endswith(",-")
 
 
+@pytest.mark.parametrize("empty", ["", " \n", ["dull", " "]])
+def test_a_text_without_words_fails_alone(client: httpx.Client, empty: Any) -> None:
+    is_refused(predict(client, [empty]), 422, "the text is empty")
+    answer = predict(client, ["dull", empty, "fine"], details=True).json()
+    assert [bool(labels) for labels in answer["predictions"]] == [True, False, True]
+    assert [one["error"] for one in answer["details"]] == [None, "the text is empty: expected some words", None]
+
+
 def test_too_much_at_once(client: httpx.Client) -> None:
     is_refused(predict(client, ["dull"] * 9), 413, "9 texts, but a request may hold 8")
     is_refused(predict(client, "dull " * 5000), 413, "larger than 20,000 bytes")
@@ -337,3 +345,10 @@ def test_where_pairs_were_trained_on_two_strings_are_one(tmp_path: Path) -> None
         again = predict(client, [["first", "second"]]).json()
         assert scores(again) == pytest.approx(scores([found]), abs=1e-5)
         assert len(predict(client, ["a", "b", "c"]).json()) == 3
+
+
+def test_where_single_texts_were_trained_on_pairs_are_refused(tmp_path: Path) -> None:
+    model = write(tiny_model("bert", layers=3), tmp_path / "single", {"name": "own", "text": "a"})
+    with client_of(settings_of(model)) as client:
+        is_refused(predict(client, [["first", "second"]]), 422, "the model answers single texts")
+        assert len(predict(client, ["first", "second"]).json()) == 2

@@ -108,6 +108,13 @@ BAD_COLUMNS = [
         {"text_pair": "zzz"},
         "there is no column 'zzz': it has 'text', 'label'; name one with --text-pair",
     ),
+    (("text", "label"), {"text": "label"}, "column 'label' cannot be the text, for it is the label"),
+    (("a", "label"), {"text": "a", "text_pair": "a"}, "column 'a' cannot be the text, for it is the second text"),
+    (
+        ("text;label",),
+        {},
+        "no column is named like a label: it has 'text;label': it seems to be separated by semicolons",
+    ),
 ]
 
 

@@ -40,6 +40,7 @@ def check_command(
         str | None,
         typer.Argument(metavar="[NEW_DATA]", help="New rows: CSV, TSV, JSONL or Parquet, with labels or without."),
     ] = None,
+    new_data: Annotated[str | None, typer.Option("--data", help="The same as NEW_DATA.")] = None,
     task: TaskName = None,
     data_dir: DataDir = None,
     text: TextColumn = None,
@@ -66,6 +67,9 @@ def check_command(
 
     if not is_shipped(model) and not model.is_dir():
         raise OfframpError(f"{model} is no folder: expected that of a calibrated model")
+    if data is not None and new_data is not None:
+        raise OfframpError(f"which rows, those of {data} or of {new_data}? Name one file")
+    data = data or new_data
     if data is None and task is None and split is None:
         raise OfframpError("which rows? Name a file, as in offramp check MODEL new.csv, or a task (--task, --data-dir)")
     opened = load(model)

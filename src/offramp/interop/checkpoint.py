@@ -16,6 +16,7 @@ from torch import Tensor
 
 from offramp.errors import OfframpError, one_line
 from offramp.interop.tensorflow_checkpoint import albert_names, read_tensorflow_checkpoint
+from offramp.near_names import did_you_mean
 from offramp.shipped import resolve
 from offramp.typed_json import read_object
 
@@ -144,9 +145,12 @@ def _modern_name(name: str) -> str:
 
 def _download(name: str, revision: str | None) -> Path:
     """The folder of a hub model: small files, and safetensors where there are any."""
+    if Path(name).is_file():
+        raise OfframpError(f"{name} is a file: expected the folder of a model")
     if not re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", name):
-        raise OfframpError(f"there is no folder {name}")
+        raise OfframpError(f"there is no folder {name}{did_you_mean(Path(name))}")
     import huggingface_hub
+    from huggingface_hub.errors import RepositoryNotFoundError
 
     try:
         folder = Path(
@@ -155,7 +159,7 @@ def _download(name: str, revision: str | None) -> Path:
         if not any(folder.glob("*.safetensors")):
             huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=["pytorch_model*.bin"])
     except (OSError, ValueError) as error:
-        raise OfframpError(
-            f"there is no folder {name}, and the hub has no model of that name to give ({one_line(error, 80)})"
-        ) from error
+        unknown = isinstance(error, RepositoryNotFoundError)
+        said = "has no model of that name" if unknown else f"gives no model of that name ({one_line(error, 300)})"
+        raise OfframpError(f"there is no folder {name}, and the hub {said}{did_you_mean(Path(name))}") from error
     return folder

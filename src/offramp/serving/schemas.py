@@ -107,7 +107,7 @@ def parsed(model: type[BaseModel], body: bytes) -> Any:
         raise Refused(422, f"{place or 'the body'}: {first['msg']}"[:500]) from None
 
 
-def texts_of(inputs: Any, most: int, wants_pairs: bool) -> tuple[list[Text], bool]:
+def texts_of(inputs: Any, most: int, wants_pairs: bool | None) -> tuple[list[Text], bool]:
     """The texts of `inputs`, and whether it was one alone."""
     if isinstance(inputs, str):
         return [inputs], True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import signal
 import socket
@@ -81,6 +82,8 @@ def bound(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
+        if error.errno == errno.EADDRNOTAVAIL:
+            raise OfframpError(f"--host {host}: this machine has no such address") from error
         raise OfframpError(
             f"port {port} of {host} cannot be had ({error.strerror}): give another with --port"
         ) from error

@@ -16,6 +16,8 @@ from offramp.errors import one_line
 from offramp.serving.jobs import Job, Request
 from offramp.tasks.encoding import Row, TextEncoder
 
+EMPTY = "the text is empty: expected some words"
+
 AT_ONCE = 256
 """Texts that are encoded together: rows should not wait long for the texts of others."""
 NO_LIMIT = 1_000_000
@@ -117,6 +119,10 @@ class Tokeniser:
 
     def rows_of(self, texts: Sequence[Text], truncate: bool) -> list[Row | str]:
         """The row of each text, or what is wrong with it."""
+        if any(map(is_empty, texts)):
+            rest = [text for text in texts if not is_empty(text)]
+            others = iter(self.rows_of(rest, truncate) if rest else ())
+            return [EMPTY if is_empty(text) else next(others) for text in texts]
         encoder = self.encoder if truncate else self.uncut
         try:
             rows = encode_texts(encoder, self.backbone, texts)
@@ -131,3 +137,8 @@ class Tokeniser:
             else row
             for row in rows
         ]
+
+
+def is_empty(text: Text) -> bool:
+    """Whether there is nothing to answer; a pair needs both."""
+    return any(isinstance(part, str) and not part.strip() for part in (text if isinstance(text, tuple) else (text,)))

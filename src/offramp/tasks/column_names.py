@@ -45,6 +45,9 @@ def find_columns(table: Table, text: str | None, pair: str | None, label: str | 
         table.require(pair, "--text-pair")
         free = [column for column in free if column != pair]
     if text is not None:
+        if text in (label, pair):
+            other = "label" if text == label else "second text"
+            raise OfframpError(f"{table.source}: column {text!r} cannot be the text, for it is the {other}")
         return Columns(table.require(text, "--text"), pair, label)
     pairs = _pairs(free)
     members = {column for found in pairs for column in found}
@@ -69,4 +72,6 @@ def _only(table: Table, candidates: list[str], what: str, option: str, needed: b
         return None
     named = ", ".join(map(repr, candidates or table.columns))
     doubt = f"{named} could each be the {what}" if candidates else f"no column is named like a {what}: it has {named}"
+    if len(table.columns) == 1 and ";" in table.columns[0]:
+        raise OfframpError(f"{table.source}: {doubt}: it seems to be separated by semicolons; save it with commas")
     raise OfframpError(f"{table.source}: {doubt}; name the column with {option}")

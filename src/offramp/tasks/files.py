@@ -7,11 +7,11 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterator
-from difflib import get_close_matches
 from pathlib import Path
 from typing import IO, Any
 
 from offramp.errors import OfframpError, one_line
+from offramp.near_names import did_you_mean
 
 LONGEST_LINE = 2**27
 """Bytes. A longer line is no row: line ends are missing, or the file is of another kind."""
@@ -35,16 +35,8 @@ def check_file(path: Path) -> None:
         names = sorted(entry.name for entry in path.iterdir() if entry.is_file())
         raise OfframpError(f"{path} is a folder: expected a file, such as {path / names[0] if names else 'train.tsv'}")
     if not path.exists():
-        raise OfframpError(f"{path} does not exist{_nearest(path)}")
-
-
-def _nearest(path: Path) -> str:
-    if not path.parent.is_dir():
-        return f", and neither does the folder {path.parent}"
-    names = sorted(entry.name for entry in path.parent.iterdir())
-    stem = path.name.split(".")[0]
-    near = get_close_matches(path.name, names, 3) or [name for name in names if stem and name.startswith(stem)]
-    return f": did you mean {' or '.join(str(path.with_name(name)) for name in near[:3])}?" if near else ""
+        no_folder = "" if path.parent.is_dir() else f", and neither does the folder {path.parent}"
+        raise OfframpError(f"{path} does not exist{no_folder}{did_you_mean(path)}")
 
 
 class Lines:

@@ -74,6 +74,15 @@ def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
     return Material(model, encoder, [window.row for window in windows], labels, dev)
 
 
+def what_is_cut(material: Material) -> str | None:
+    """A word to whoever trains on long texts; windows of a question are not cut."""
+    most = material.encoder.max_length
+    cut = sum(len(row) >= most for row in material.rows)
+    if material.model.objective.name == "span" or 100 * cut < len(material.rows):
+        return None
+    return f"{cut:,} of {len(material.rows):,} texts have {most} tokens or more: the rest is cut off (--max-length)"
+
+
 def exit_names(layers: Sequence[int]) -> list[str]:
     """What exits are called in records: their layers; the second after one layer is `4b`."""
     return [f"{layer}b" if layer in layers[:exit] else str(layer) for exit, layer in enumerate(layers)]
