@@ -118,7 +118,7 @@ def load_on(model: Path) -> Iterator[tuple[Server, Load]]:
 
 def test_a_server_that_is_killed_comes_back_and_no_answer_is_wrong(calibrated: Path) -> None:
     with load_on(calibrated) as (server, load):
-        for _ in range(3):
+        for _ in range(2):
             load.wait_for(300)
             assert server.end(signal.SIGKILL)[0] == -signal.SIGKILL
             server.start()
@@ -129,7 +129,7 @@ def test_a_server_that_is_killed_comes_back_and_no_answer_is_wrong(calibrated: P
 
 def test_a_server_that_is_told_to_stop_loses_nothing_it_has_accepted(calibrated: Path) -> None:
     with load_on(calibrated) as (server, load):
-        for _ in range(3):
+        for _ in range(2):
             load.wait_for(300)
             assert server.end(signal.SIGTERM) == (0, "")
             server.start()
