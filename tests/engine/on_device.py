@@ -17,7 +17,8 @@ from tests.tiny import tiny_batch, tiny_model
 ROWS = 60
 DEVICE = "cuda"
 
-needs_device = pytest.mark.skipif(why_not(tiny_model(), DEVICE) is not None, reason=f"{why_not(tiny_model(), DEVICE)}")
+WHY_NOT = why_not(tiny_model(), DEVICE)
+needs_device = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
 
 
 def runner(model: Any, policy: Any, **options: Any) -> Any:

@@ -41,7 +41,7 @@ def past(*chains: list[int], times: int = 9) -> Past:
 
 
 def first_link(found: Past, found_costs: ChainCosts) -> int:
-    return found.end_of_link(0, TOKENS, found_costs.size(TOKENS), found_costs)
+    return found.end_of_link(0, TOKENS, found_costs.bucket(TOKENS), found_costs)
 
 
 def test_a_first_chain_goes_to_the_end() -> None:
@@ -96,8 +96,9 @@ def test_every_row_gets_its_answer_whatever_the_host_sees_when(
     script = np.clip(draw.normal(mean, 6, total).round(), 0, DEEP - 1).astype(int)
     tokens = draw.integers(4, 30, total)
     device: Any = SimulatedDevice(script, tokens, DEEP, labels, ahead)
-    chains = Chains(device, Costs(stages, asking=40e-6, moving=8e-6))
-    chains.costs.__class__ = kind
+    measured = Costs(stages, asking=40e-6, moving=8e-6)
+    chains = Chains(device, measured)
+    chains.costs = kind(measured, device.token_sizes)
     for first in range(0, total, most_rows):
         tickets = np.arange(first, first + int(draw.integers(1, most_rows + 1)))
         batch = Packed(tickets, tokens[tickets], np.zeros(tokens[tickets].sum(), int))
@@ -124,7 +125,7 @@ def eager(policy: Any, dtype: torch.dtype = torch.float32) -> tuple[Any, Any, li
     model = tiny_model(layers=LAYERS).to(DEVICE, dtype)
     engine = runner(model, policy, dtype=dtype, together=False)
     engine.few = 10**6
-    engine.chains.costs.__class__ = Eager
+    engine.chains.costs = Eager(engine.costs, engine.programs.token_sizes)
     moves: list[tuple[int, int]] = []
     gather = engine.programs.gather
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 CHAINS = 8
 """How many chains are looked back on, to see how far the next will go."""
 EVERY = 3
-"""Stages after which a link may end, or one: few kinds of links, for each is captured once."""
+"""A link ends at a stage that this divides, or has one stage alone: few kinds, for each is captured once."""
 FEWEST_TO_MOVE = 4
 """Rows: of fewer nobody knows how many will stay."""
 NEWEST = 0.2
@@ -36,15 +36,15 @@ class ChainCosts:
     """What a stage of few tokens costs, by the bucket, and which buckets rows may move to."""
 
     def __init__(self, costs: Costs, sizes: tuple[int, ...]) -> None:
-        self._sizes = (*(size for size in sizes[:-1] if is_power(size) or is_power(size // 3)), sizes[-1])
+        self._buckets = (*(size for size in sizes[:-1] if is_power(size) or is_power(size // 3)), sizes[-1])
         self._moving = costs.moving + BOUNDARY
         measured = sorted(costs.stages)
         seconds = np.interp(sizes, measured, [costs.stages[size] for size in measured])
         self._seconds: dict[int, float] = dict(zip(sizes, seconds.tolist(), strict=True))
 
-    def size(self, tokens: int) -> int:
-        """The smallest that is large enough, of few."""
-        return fitting(self._sizes, tokens)
+    def bucket(self, tokens: int) -> int:
+        """Where so many tokens may move to: one of few sizes, for each kind of link is captured once."""
+        return fitting(self._buckets, tokens)
 
     def saved(self, size: int, smaller: int, stages: float) -> float:
         """Seconds, by moving from one bucket to a smaller one before so many stages."""
@@ -93,7 +93,7 @@ class Past:
         key = first, whole, size
         if key not in self._links:
             saved = {
-                end: costs.saved(size, costs.size(int(whole * self._staying[end - AHEAD])), self.usual_end - end)
+                end: costs.saved(size, costs.bucket(int(whole * self._staying[end - AHEAD])), self.usual_end - end)
                 for end in range(first + EVERY - first % EVERY, self.sure + 1, EVERY)
             }
             best = max(saved, key=lambda end: saved[end], default=None)
@@ -200,7 +200,7 @@ class Chain:
         if not up_to_date or stage == self._last or self._next is not None or len(riders.which) < FEWEST_TO_MOVE:
             return
         staying = riders.staying()
-        smaller = self._costs.size(int(self._batch.lengths[riders.which[staying]].sum()))
+        smaller = self._costs.bucket(int(self._batch.lengths[riders.which[staying]].sum()))
         if self._costs.saved(riders.size, smaller, self._past.usual_end - stage) > 0:
             to = 2 if riders.lane == 1 else 1
             self._programs.gather(stage, riders.rows, riders.lane, to)

@@ -123,11 +123,12 @@ class Programs:
 
     def link(self, stages: range, asks: range, tokens: int, rows: int, lane: int = 0) -> None:
         """Some stages of a chain and, beside them, the exits of earlier ones; those of the last have a link alone."""
-        decisions = [stage for stage in asks if self.stages[stage].exits]
-        if self.record:  # of which only the end is told
-            decisions = [stage for stage in decisions if stage + 1 == len(self.stages)]
-        self.lanes[lane].slot.expected += len(decisions)
+        self.lanes[lane].slot.expected += sum(map(self._is_told, asks))
         self._replay(("link", stages, asks, tokens, rows, lane), lambda: self._link(stages, asks, tokens, rows, lane))
+
+    def _is_told(self, stage: int) -> bool:
+        """Whether the host hears of it when a stage's exits were asked; of a recording it hears the end alone."""
+        return bool(self.stages[stage].exits) and (not self.record or stage + 1 == len(self.stages))
 
     def gather(self, stage: int, rows: int, lane: int, to: int) -> None:
         """Before a stage, and before the exits that are asked beside it, whoever has not left moves to another lane."""
