@@ -6,8 +6,9 @@
 
 BERT-base with random weights and an exit after each layer; texts of 26 tokens on average (4 to 128, gamma distributed);
 scripted exits after 5.1 of 12 layers on average. Exits and policy are really computed. Tokenising, padding and packing
-are not timed, for nobody; moving inputs to the GPU and answers back is. A ratio is the median over rounds of the ratios
-within a round. Measures add up in the file: one of the same name is replaced.
+are not timed, for nobody; moving inputs to the GPU and answers back is. A batch is timed until its answers are there,
+and a round until the device is idle. A ratio is the median over rounds of the ratios within a round. Measures add up in
+the file: one of the same name is replaced.
 """
 
 from __future__ import annotations
@@ -69,11 +70,12 @@ class Arena:
     def __init__(self, turns: dict[str, Turn], rounds: int, device: str, detail: dict[str, Any]) -> None:
         self.rounds = Rounds()
         self.detail = detail
-        settings: dict[str, Any] = {"clock": synchronised} if device == "cuda" else {}
-        pause = 0.0 if device == "cuda" else PAUSE
-        warm_up = 3 if device == "cuda" else 1
-        interleave(turns, Rounds(), 0, warm_up, least_rounds=warm_up, pause=pause, **settings)
-        interleave(turns, self.rounds, 0, rounds, least_rounds=rounds, pause=pause, **settings)
+        pause, warm_up = PAUSE, 1
+        if device == "cuda":
+            turns = {name: to_the_end(turn) for name, turn in turns.items()}
+            pause, warm_up = 0.0, 3
+        interleave(turns, Rounds(), 0, warm_up, least_rounds=warm_up, pause=pause)
+        interleave(turns, self.rounds, 0, rounds, least_rounds=rounds, pause=pause)
         self.names = list(turns)
 
     def measure(self, name: str, slow: str, fast: str, target: float, ideal: float | None = None) -> Measure:
@@ -96,9 +98,14 @@ class Arena:
         return {"measure": name, "value": round(value, 4), "target": target, "detail": {**detail, **self.detail}}
 
 
-def synchronised() -> float:
-    torch.cuda.synchronize()
-    return time.perf_counter()
+def to_the_end(turn: Turn) -> Turn:
+    """A turn's last batch takes until the device has nothing left to do, the others until their answers are there."""
+
+    def last() -> None:
+        turn[-1]()
+        torch.cuda.synchronize()
+
+    return [*turn[:-1], last]
 
 
 def turns_of(contestant: Contestant, works: Sequence[Any]) -> Turn:
