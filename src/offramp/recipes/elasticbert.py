@@ -37,7 +37,7 @@ class ElasticBERT(Recipe):
         ]
 
 
-def equilibrium(hidden: Tensor, at_or_above: int, above: int) -> tuple[Tensor, Tensor]:
+def equilibrium(hidden: Tensor, at_or_above: float, above: float) -> tuple[Tensor, Tensor]:
     """Divide what comes back from this layer's exit and from above by their number, without touching the forward pass.
 
     From above comes a mean over `above` exits, so it is multiplied by `above` first.

@@ -52,24 +52,29 @@ def test_every_exit_learns_equally_often_and_the_last_always(exits: int, groups:
 
 def gradients(model: PretrainingModel, rows: Rows, exits: tuple[int, ...]) -> dict[str, Tensor]:
     model.zero_grad()
-    model(rows, exits).sum().backward()
+    (model(rows, exits) * model.weights(exits)).sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
 
-@pytest.mark.parametrize("order", [True, False])
+@pytest.mark.parametrize(("order", "early"), [(True, 1.0), (False, 1.0), (False, 0.2)])
 @pytest.mark.parametrize("exits", [(0, 1, 2, 3), (0, 2, 3), (1, 3)])
-def test_a_layer_gets_the_mean_of_the_exits_above(exits: tuple[int, ...], order: bool, corpus: Corpus) -> None:
-    """Each exit's own gradient, taken alone and without equilibrium, averaged over the exits at or above the layer."""
+def test_a_layer_gets_the_mean_of_the_exits_above(
+    exits: tuple[int, ...], order: bool, early: float, corpus: Corpus
+) -> None:
+    """Each exit's own gradient, taken alone and without equilibrium, averaged over the exits at or above the layer.
+
+    The last exit may count more than the others.
+    """
     rows = first_rows(corpus, order=order)
-    model = starting_model(plan(order=order), corpus.tokenizer)
-    model.balanced = False
-    alone = {exit: gradients(model, rows, (exit,)) for exit in exits}
-    model.balanced = True
+    unbalanced = starting_model(plan(order=order, early_weight=early, equilibrium=False), corpus.tokenizer)
+    alone = {exit: gradients(unbalanced, rows, (exit,)) for exit in exits}
+    model = starting_model(plan(order=order, early_weight=early), corpus.tokenizer)
     together = gradients(model, rows, exits)
     for layer in range(4):
         above = [exit for exit in exits if exit >= layer]
         name = f"backbone.model.encoder.layer.{layer}.intermediate.dense.weight"
-        mean = torch.stack([alone[exit][name] for exit in above]).mean(0)
+        weights = sum(1.0 if exit == 3 else early for exit in above)
+        mean = torch.stack([alone[exit][name] for exit in above]).sum(0) / weights
         torch.testing.assert_close(together[name], mean, rtol=1e-4, atol=1e-7)
     for exit in exits:  # an exit's own weights get their gradient as it is
         name = f"heads.words.{exit}.dense.weight"

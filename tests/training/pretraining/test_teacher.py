@@ -64,6 +64,18 @@ def test_it_is_neither_trained_nor_a_part_of_the_model(corpus: Corpus, known: st
     assert own.isdisjoint(id(parameter) for parameter in model.teacher.parameters())
 
 
+@pytest.mark.parametrize(("training", "asked"), [(True, 3), (False, 8)])
+def test_it_is_asked_about_some_rows(training: bool, asked: int, corpus: Corpus, known: str) -> None:
+    """While exits learn; they are scored on all."""
+    rows = first_rows(corpus)
+    model = starting_model(plan(teacher=known, teacher_share=0.3, order=False), corpus.tokenizer).train(training)
+    assert model.teacher is not None
+    with torch.no_grad():
+        missed = model(rows, (3,))[0, LOSSES.index("teacher")]
+        (_, hidden), *_ = model.states(rows, (3,))
+        torch.testing.assert_close(missed, model.imitation[3](hidden[:asked], model.teacher(rows.first(asked))))
+
+
 def test_every_exit_learns_to_give_its_states(corpus: Corpus, known: str, tmp_path: Path) -> None:
     def missed(weight: float) -> list[float]:
         out = tmp_path / f"weight-{weight}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -11,6 +12,7 @@ from offramp.backbones import Backbone
 from offramp.recipes.elasticbert import equilibrium
 from offramp.training.pretraining.heads import AlikeHead, PretrainingHeads, word_embeddings
 from offramp.training.pretraining.pairs import PairRows
+from offramp.training.pretraining.plan import PretrainingPlan
 from offramp.training.pretraining.rows import IGNORED, Rows, StepRows
 from offramp.training.pretraining.teacher import ImitationHead, Teacher
 
@@ -22,27 +24,16 @@ alike two texts are."""
 class PretrainingModel(nn.Module):
     """Runs packed rows through the layers; each exit of a group is asked for masked words, and what else there is."""
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        order: bool,
-        balanced: bool = True,
-        teacher: Teacher | None = None,
-        teacher_weight: float = 0.0,
-        pairs: bool = False,
-    ) -> None:
+    def __init__(self, backbone: Backbone, plan: PretrainingPlan, teacher: Teacher | None = None) -> None:
         super().__init__()
         self.backbone = backbone
-        self.heads = PretrainingHeads(backbone, order)
+        self.plan = plan
+        self.heads = PretrainingHeads(backbone, plan.order)
         self._teacher = (teacher,)  # not a part: it is neither trained nor saved
         taught = backbone.depth if teacher is not None else 0
         width = teacher.width if teacher is not None else 0
         self.imitation = nn.ModuleList(ImitationHead(backbone.hidden_size, width) for _ in range(taught))
-        self.alike = nn.ModuleList(AlikeHead(backbone.hidden_size) for _ in range(backbone.depth if pairs else 0))
-        self.weights = (1.0, 1.0, teacher_weight, 1.0)
-        """Of each kind of loss, in the order of `LOSSES`."""
-        self.balanced = balanced
-        """Gradient equilibrium: a layer gets the mean of the gradients of the exits above, not their sum."""
+        self.alike = nn.ModuleList(AlikeHead(backbone.hidden_size) for _ in range(backbone.depth if plan.pairs else 0))
 
     def forward(self, rows: StepRows, exits: Sequence[int], asked: Tensor | None = None) -> Tensor:
         """The losses of these exits (0-based, ascending), one column for each of `LOSSES`: (E, 4).
@@ -53,7 +44,7 @@ class PretrainingModel(nn.Module):
             return self._pair_losses(rows, exits)
         assert isinstance(rows, Rows)
         asked = rows_asked(rows) if asked is None else asked
-        taught = self.teacher(rows) if self.teacher is not None else None
+        taught = self.teacher(self._for_the_teacher(rows)) if self.teacher is not None else None
         losses = []
         for exit, hidden in self.states(rows, exits):
             words = self.at(hidden, rows.positions)
@@ -61,9 +52,13 @@ class PretrainingModel(nn.Module):
                 words, word_embeddings(self.backbone), self.heads.bias, rows.targets.flatten()
             )
             order = self.heads.order[exit](hidden[:, 0], rows.order, asked) if rows.order is not None else loss * 0
-            missed = self.imitation[exit](hidden, taught) if taught is not None else loss * 0
+            missed = self.imitation[exit](hidden[: len(taught)], taught) if taught is not None else loss * 0
             losses.append(torch.stack([loss, order, missed, loss * 0]))
         return torch.stack(losses)
+
+    def _for_the_teacher(self, rows: Rows) -> Rows:
+        """Some of the rows while it learns; all of them when it is scored."""
+        return rows.first(math.ceil(self.plan.teacher_share * len(rows.ids))) if self.training else rows
 
     def _pair_losses(self, rows: PairRows, exits: Sequence[int]) -> Tensor:
         losses = []
@@ -71,6 +66,14 @@ class PretrainingModel(nn.Module):
             loss = self.alike[exit](hidden, rows.mask, rows.alike)
             losses.append(torch.stack([loss * 0, loss * 0, loss * 0, loss]))
         return torch.stack(losses)
+
+    def weights(self, exits: Sequence[int]) -> Tensor:
+        """What the losses of these exits count, (E, 4)."""
+        kinds = torch.tensor([1.0, 1.0, self.plan.teacher_weight, 1.0])  # in the order of `LOSSES`
+        return torch.tensor([self._weight(exit) for exit in exits])[:, None] * kinds
+
+    def _weight(self, exit: int) -> float:
+        return 1.0 if exit + 1 == self.backbone.depth else self.plan.early_weight
 
     @property
     def teacher(self) -> Teacher | None:
@@ -88,15 +91,18 @@ class PretrainingModel(nn.Module):
         return [kind for kind in LOSSES if asked.get(kind)]
 
     def states(self, rows: Rows | PairRows, exits: Sequence[int]) -> Iterator[tuple[int, Tensor]]:
-        """(exit, what it sees) for each of these exits; no layer above the last is computed."""
+        """(exit, what it sees) for each of these exits; no layer above the last is computed.
+
+        With gradient equilibrium a layer gets the mean of the gradients of the exits above, not their sum.
+        """
         hidden = self.backbone.embed(rows.ids, rows.types)
         mask = self.backbone.mask(rows.mask, hidden) if isinstance(rows, PairRows) else None  # others are full
         for layer in range(exits[-1] + 1):
             hidden = self.backbone.layer(layer, hidden, mask)
             to_exit = hidden
-            if self.balanced and self.training:
-                above = sum(exit > layer for exit in exits)
-                to_exit, hidden = equilibrium(hidden, above + (layer in exits), above)
+            if self.plan.equilibrium and self.training:
+                above = sum(self._weight(exit) for exit in exits if exit > layer)
+                to_exit, hidden = equilibrium(hidden, above + (layer in exits and self._weight(layer)), above)
             if layer in exits:
                 yield layer, to_exit
 

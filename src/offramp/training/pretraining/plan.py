@@ -43,6 +43,8 @@ class PretrainingPlan:
     """Folder or name of an encoder whose last states every exit learns to give; a new backbone takes its words."""
     teacher_weight: float = 4.0
     """Of that loss, beside the one of the masked words."""
+    teacher_share: float = 1.0
+    """Of the rows of a step, how many the teacher is asked about."""
     pairs: str | None = None
     """A table of pairs of texts and how alike they are, which some steps learn from."""
     pairs_share: float = 0.5
@@ -51,6 +53,8 @@ class PretrainingPlan:
     """Each layer gets the mean of the gradients of the exits above it, not their sum."""
     groups: int = 2
     """Groups of exits that take turns; 1: all exits learn at every step."""
+    early_weight: float = 1.0
+    """What the losses of all exits but the last count, beside the last's: little, and depth is left to the last."""
     optimiser: Literal["muon", "adamw"] = "muon"
     learning_rate: float = 2e-3
     warmup: float = 0.05
@@ -75,6 +79,9 @@ class PretrainingPlan:
         for name in ("steps", "batch_size", "groups", "accumulate"):
             if getattr(self, name) < 1:
                 raise OfframpError(f"{name.replace('_', ' ')} must be 1 or more, not {getattr(self, name)}")
+        for name in ("teacher_share", "early_weight"):
+            if not 0 < getattr(self, name) <= 1:
+                raise OfframpError(f"{name.replace('_', ' ')} must be more than 0 and at most 1")
         for name in ("warmup", "mask_rate", "dropout", "long_share", "pairs_share"):
             if not 0 <= getattr(self, name) < 1:
                 raise OfframpError(f"{name.replace('_', ' ')} must be 0 or more and less than 1")

@@ -43,6 +43,9 @@ class StepRows:
         """Every `parts`-th row: what one process, or one micro-batch, takes."""
         return self._each(lambda values: values[index::parts])
 
+    def first(self, count: int) -> Self:
+        return self._each(lambda values: values[:count])
+
     def to(self, device: torch.device) -> Self:
         """On its way to the device while the last step still runs there."""
         far = device.type == "cuda" and not any(values.is_cuda for values in self.tensors().values())

@@ -34,7 +34,7 @@ def starting_model(plan: PretrainingPlan, tokenizer: PreTrainedTokenizerBase) ->
         refuse_family(backbone.family, plan.family)
         if teacher is not None:
             take_words(backbone, teacher)
-        return PretrainingModel(backbone, plan.order, plan.equilibrium, teacher, plan.teacher_weight, bool(plan.pairs))
+        return PretrainingModel(backbone, plan, teacher)
     checkpoint = read_checkpoint(plan.start)
     backbone = open_encoder(checkpoint)
     refuse_family(backbone.family, plan.family)
@@ -45,7 +45,7 @@ def starting_model(plan: PretrainingPlan, tokenizer: PreTrainedTokenizerBase) ->
     if vocabulary > fresh.vocab_size:
         raise OfframpError(f"{plan.start} knows {fresh.vocab_size:,} words, its vocabulary has {vocabulary:,}")
     _refuse_long_rows(plan, fresh)
-    model = PretrainingModel(fresh, plan.order, plan.equilibrium, teacher, plan.teacher_weight, bool(plan.pairs))
+    model = PretrainingModel(fresh, plan, teacher)
     take_heads(model, checkpoint)
     return model
 

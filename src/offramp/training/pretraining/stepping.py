@@ -37,7 +37,7 @@ class Stepper:
                 model.teacher.bfloat16()
         self.computed_with: list[Tensor] = list(model.parameters())
         self.gradients = [torch.zeros_like(weight) for weight in self.weights] if bf16 else []
-        self.loss_weights = torch.tensor(model.weights, device=self.process.device)
+        self._known_weights: dict[tuple[int, ...], Tensor] = {}
         self.optimisers = self._optimisers()
         self.rounded = bf16
         graphs = self.process.device.type == "cuda" and plan.accumulate == 1 and not plan.dropout
@@ -70,8 +70,14 @@ class Stepper:
     def _compute(self, rows: StepRows, exits: Sequence[int], asked: Tensor | None) -> Tensor:
         """One micro-batch forward and backward: its share of the losses; the gradients are added to what is there."""
         losses: Tensor = self.model(rows.to(self.process.device), exits, asked) / self.parts
-        (losses * self.loss_weights).sum().backward()
+        (losses * self._weights(tuple(exits))).sum().backward()
         return losses.detach()
+
+    def _weights(self, exits: tuple[int, ...]) -> Tensor:
+        """Each group's lie on the device before its step is captured: nothing can be copied there in a graph."""
+        if exits not in self._known_weights:
+            self._known_weights[exits] = self.model.weights(exits).to(self.process.device)
+        return self._known_weights[exits]
 
     def step(self, rows: StepRows, exits: Sequence[int], rate: float) -> Tensor:
         """Learn from the rows of one step; the losses of these exits, one column for each of `LOSSES`."""
