@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,16 @@ def check_destination(destination: Path, overwrite: bool, *, sign: str, kind: st
             raise OfframpError(f"{destination} exists and is not empty: name another folder, or say --overwrite")
         if not (destination / sign).is_file():
             raise OfframpError(f"{destination} is not {kind}: nothing in it will be overwritten")
+
+
+def make_writable(folder: Path, otherwise: str) -> None:
+    """Before anything is computed that is to be written there; `otherwise` says what to do where it cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OfframpError(f"{folder} cannot be made a folder ({error.strerror}): {otherwise}") from error
+    if not os.access(folder, os.W_OK):
+        raise OfframpError(f"{folder} cannot be written to: {otherwise}")
 
 
 @contextmanager

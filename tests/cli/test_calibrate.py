@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -301,3 +302,18 @@ def test_without_matplotlib_there_is_a_policy_and_no_plot(
     assert done.status == 0, done.err
     assert not (home / "model" / "calibration").exists()
     assert read_certificate(home / "model").promise.limit == 0.05
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "otherwise"),
+    [
+        (("calibrate", *LOSS), "", "the policy is written there; copy the model, or say --dry-run"),
+        (("evaluate",), "/evaluation/dev", "name another with --out"),
+    ],
+)
+def test_where_nothing_can_be_written_nothing_is_computed(
+    run: Run, home: Path, command: tuple[str, ...], place: str, otherwise: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.whole_folder.os.access", lambda folder, mode: mode != os.W_OK)
+    monkeypatch.setattr("offramp.evaluation.run.find_device", None)  # asked for when it is computed
+    refused(run(command[0], home / "model", *command[1:]), f"{home / 'model'}{place} cannot be written to: {otherwise}")

@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -327,3 +328,10 @@ def test_bad_input(
 def test_in_python(models: dict[str, Path]) -> None:
     answer = offramp.predict(models["single"], ["a good film"], "fixed(2)")
     assert answer == predict(offramp.load(models["single"]), ["a good film"], "fixed(2)")
+
+
+@pytest.mark.parametrize(("length", "told"), [(8, True), (64, False)])
+def test_cut_texts_are_counted(run: Run, models: dict[str, Path], rows: Path, length: int, told: bool) -> None:
+    answered = run("predict", models["single"], rows, "--out", rows.with_name("a.csv"), "--max-length", length)
+    said = re.search(r"(\d+) of 300 texts have 8 tokens or more: the rest is cut off \(--max-length\)\n", answered.err)
+    assert (said is not None) == told, answered.err

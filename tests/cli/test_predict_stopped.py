@@ -113,14 +113,15 @@ def many_rows(path: Path) -> Path:
     return path
 
 
-def test_a_signal_to_a_real_process(models: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_to_a_real_process(models: dict[str, Path], tmp_path: Path, kind: signal.Signals) -> None:
     data, out = many_rows(tmp_path / "rows.csv"), tmp_path / "answers.csv"
     with subprocess.Popen(command(models["single"], data, "--out", out), stderr=subprocess.PIPE, text=True) as running:
         for _ in range(600):
             if out.is_file() and out.stat().st_size > 1000:
                 break
             time.sleep(0.05)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(kind)
         err = running.communicate()[1]
     assert running.returncode == 130, err
     told = re.search(rf"stopped after ([\d,]+) rows: {re.escape(str(out))} holds their answers, .*\n$", err)

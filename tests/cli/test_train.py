@@ -63,6 +63,16 @@ def test_texts_that_are_cut_are_counted(run: Run, backbone: Path, data: Path, tm
     assert "cut off" not in run("train", *own, "--out", tmp_path / "long").err
 
 
+def test_a_label_of_one_row_is_named(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
+    lines = data.read_text().splitlines()
+    slip = tmp_path / "slip.csv"
+    slip.write_text("\n".join([*lines, lines[1].rpartition(",")[0] + ",positve"]) + "\n")
+    own = ("--label", "verdict", "--backbone", backbone, "--epochs", "1", "--dev-share", "0.1")
+    said = "labels of fewer than 3 training rows: 'positve' (1); is one written wrongly?"
+    assert said in run("train", "--data", slip, *own, "--out", tmp_path / "slip").err
+    assert "fewer than" not in run("train", "--data", data, *own, "--out", tmp_path / "right").err
+
+
 def test_gates(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
     options = ("--recipe", "ebert+elasticbert", "--target-flops", "0.7", "--gate-block", "8", "--keep", "best")
     own = ("--data", data, "--label", "verdict", "--backbone", backbone, "--out", tmp_path / "gated")

@@ -22,6 +22,7 @@ from offramp.shipped import refuse_to_change, resolve
 from offramp.tasks.squad import Questions
 from offramp.tasks.task import Examples, Task
 from offramp.tasks.trained import trained_task
+from offramp.whole_folder import make_writable
 
 log = logging.getLogger("offramp")
 
@@ -84,6 +85,7 @@ def calibrate(
     folder = Path(name)
     if not dry_run:
         refuse_to_change(folder)
+        make_writable(folder, "the policy is written there; copy the model, or say --dry-run")
     opened = model if isinstance(model, MultiExitModel) else load(folder)
     task = task or trained_task(opened)
     split = split or default_splits(task)[0]

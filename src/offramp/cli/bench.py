@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
@@ -89,6 +88,7 @@ def bench_command(
     from offramp.bench.workload import made_up_rows
     from offramp.models.device import find_device
     from offramp.prediction.files import heeding_ctrl_c
+    from offramp.whole_folder import make_writable
 
     sizes = _sizes(batch_sizes)
     opened, home = _open(model)
@@ -99,7 +99,7 @@ def bench_command(
         raise OfframpError(f"{target} cannot be made: there is a file of that name, or above it; name another --out")
     if policy is None:
         say_own_policy(opened)
-    _make(target)
+    make_writable(target, "name another --out")
     count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
     if data is None:
         refuse("is for own texts: give --data", text=text, text_pair=text_pair, max_length=max_length)
@@ -195,16 +195,6 @@ def _lines(path: Path) -> Iterator[Text]:
 
     lines = Lines(open_bytes(path), str(path))
     return (line.rstrip("\r\n") for line in lines if line.strip())
-
-
-def _make(folder: Path) -> None:
-    """Before anything is measured."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OfframpError(f"{folder} cannot be made ({error.strerror}): name another --out") from error
-    if not os.access(folder, os.W_OK):
-        raise OfframpError(f"{folder} cannot be written to: name another --out")
 
 
 def _write(results: BenchResults, folder: Path) -> bool:

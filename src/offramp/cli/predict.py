@@ -207,6 +207,7 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
     from offramp.prediction.files import heeding_ctrl_c
     from offramp.prediction.inputs import answer_cells
+    from offramp.tasks.encoding import what_is_cut
 
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
@@ -249,6 +250,8 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
         writer.close()
     if out is not None:
         typer.echo(f"{out}: {writer.written:,} answers under {engine.policy}", err=True)
+    if said := what_is_cut(engine.cut, writer.written, engine.encoder.max_length):
+        typer.echo(said, err=True)
     if failed:
         raise OfframpError(f"{failed:,} of {writer.written:,} rows have no answer; the first is {first}")
 

@@ -112,6 +112,8 @@ class Engine:
             text_encoder, self.model, max_length, tokenizer
         )
         self._busy = False
+        self.cut = 0
+        """Texts so far that have as many tokens as are taken, or more: what is beyond is not seen."""
         if max_length is not None or tokenizer is not None:
             self.encoder  # noqa: B018 - a wrong length is refused now, not at the first text
 
@@ -145,8 +147,13 @@ class Engine:
             raise OfframpError("the engine takes a list of texts: write [text]")
         if self.model.objective.name == "span":
             raise OfframpError("this model answers questions with spans: use SpanPredictor, or offramp.predict")
-        answers = self._answers(texts, partial(encode_texts, self.encoder, self.model.backbone))
+        answers = self._answers(texts, self._encode)
         return (self._prediction(answer) for answer in answers)
+
+    def _encode(self, texts: Sequence[Any]) -> list[Row | str]:
+        rows = encode_texts(self.encoder, self.model.backbone, texts)
+        self.cut += sum(len(row) >= self.encoder.max_length for row in rows if isinstance(row, Row))
+        return rows
 
     def answer_rows(self, rows: Iterable[Row]) -> Iterator[RowAnswer]:
         """What rows of tokens leave with, in their order, whatever the model is asked."""

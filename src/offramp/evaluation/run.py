@@ -26,6 +26,7 @@ from offramp.tasks.labels import label_order
 from offramp.tasks.squad import Questions, window_encoder
 from offramp.tasks.task import Examples, Task
 from offramp.tasks.trained import recipe_name, trained_task, training_record
+from offramp.whole_folder import make_writable
 
 TRACE = "trace.npz"
 
@@ -81,7 +82,7 @@ def evaluate(
     keeps = given is not None and given.is_dir() and not is_in_the_box(given)
     folder = Path(out) if out else given / "evaluation" / split if given and keeps else None
     if folder:
-        _make(folder)
+        make_writable(folder, "name another with --out")
         if not fresh and (kept := _kept(folder / TRACE, mark)):
             return replace(
                 kept, model=str(opened.name_or_path), split=split, source=examples.source, recipe=recipe_name(record)
@@ -154,13 +155,6 @@ def fingerprint(
     asked = [task.name, task.labels, task.metrics, order, examples.digest(), precision]
     mark.update(json.dumps([asked, [[row.input_ids, row.token_type_ids] for row in rows]]).encode())
     return mark.hexdigest()
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OfframpError(f"{folder} cannot be made a folder ({error.strerror})") from error
 
 
 def _kept(path: Path, mark: str) -> TraceBase | None:

@@ -23,7 +23,7 @@ would grow in memory."""
 
 
 class Writer(ABC):
-    """Writes rows, some at a time. Ctrl-C waits for the end of a write: rows are counted, and stand there whole."""
+    """Writes rows, some at a time. A stop waits for the end of a write: rows are counted, and stand there whole."""
 
     def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str]) -> None:
         self.stream = stream
@@ -61,7 +61,7 @@ class Writer(ABC):
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block is left; a second one does not."""
+    """Ctrl-C, or SIGTERM, waits until the block is left; a second one does not."""
     asked: list[int] = []
 
     def remember(kind: int, frame: FrameType | None) -> None:
@@ -71,16 +71,16 @@ def uninterrupted() -> Iterator[None]:
         asked.append(kind)
 
     try:
-        with on_ctrl_c(remember):
+        with on_stop(remember):
             yield
     finally:
         if asked:
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(asked[0])
 
 
 @contextmanager
 def heeding_ctrl_c() -> Iterator[Callable[[], None]]:
-    """Ctrl-C raises KeyboardInterrupt as ever; and so does the function given, where Python dropped that one.
+    """Ctrl-C or SIGTERM raises KeyboardInterrupt; and so does the function given, where Python dropped that one.
 
     It does so with whatever is raised in a destructor, and one may be running at any time.
     """
@@ -94,21 +94,24 @@ def heeding_ctrl_c() -> Iterator[Callable[[], None]]:
         if asked:
             raise KeyboardInterrupt
 
-    with on_ctrl_c(stop):
+    with on_stop(stop):
         yield check
 
 
 @contextmanager
-def on_ctrl_c(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """A handler for a while; in the main thread, which alone is told of signals. What nohup ignores stays ignored."""
-    if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        yield
-        return
-    before = signal.signal(signal.SIGINT, handler)
+def on_stop(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """A handler of Ctrl-C and SIGTERM for a while; in the main thread, which alone is told of signals.
+
+    What nohup ignores stays ignored.
+    """
+    told = threading.current_thread() is threading.main_thread()
+    kinds = [kind for kind in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(kind) is not signal.SIG_IGN]
+    before = {kind: signal.signal(kind, handler) for kind in kinds} if told else {}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for kind, usual in before.items():
+            signal.signal(kind, usual)
 
 
 class LineWriter(Writer):

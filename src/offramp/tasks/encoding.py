@@ -67,6 +67,13 @@ class TextEncoder:
         return pad_rows(rows, int(self.tokenizer.pad_token_id or 0))
 
 
+def what_is_cut(cut: int, rows: int, max_length: int) -> str | None:
+    """A word to whoever has long texts, where one of a hundred is so long that it may have lost its end."""
+    if not cut or 100 * cut < rows:
+        return None
+    return f"{cut:,} of {rows:,} texts have {max_length} tokens or more: the rest is cut off (--max-length)"
+
+
 def pad_rows(rows: Sequence[Row], pad_id: int) -> dict[str, Tensor]:
     """`input_ids`, `attention_mask` and, where the rows have them, `token_type_ids`, all (B, longest row)."""
     longest = max(map(len, rows), default=0)

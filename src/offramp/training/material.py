@@ -17,7 +17,7 @@ from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace import exit_logits
 from offramp.interop import load
 from offramp.models import MultiExitModel
-from offramp.tasks.encoding import Row, TextEncoder, text_encoder
+from offramp.tasks.encoding import Row, TextEncoder, text_encoder, what_is_cut
 from offramp.tasks.labels import adopt_labels, in_model_order, task_numbers
 from offramp.tasks.metrics import predictions_of, score
 from offramp.tasks.squad import Questions, WindowEncoder, best_spans, trainable, window_encoder
@@ -26,6 +26,9 @@ from offramp.training.plan import Plan
 
 Label = int | float | tuple[int, int]
 """A label's number, a number, or the tokens a span starts and ends with."""
+
+FEWEST = 3
+"""Training rows of a label; of fewer nothing can be learnt."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +77,20 @@ def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
     return Material(model, encoder, [window.row for window in windows], labels, dev)
 
 
-def what_is_cut(material: Material) -> str | None:
-    """A word to whoever trains on long texts; windows of a question are not cut."""
+def said_of_long_texts(material: Material) -> str | None:
+    """How many are cut; windows of a question are not."""
     most = material.encoder.max_length
-    cut = sum(len(row) >= most for row in material.rows)
-    if material.model.objective.name == "span" or 100 * cut < len(material.rows):
+    cut = 0 if material.model.objective.name == "span" else sum(len(row) >= most for row in material.rows)
+    return what_is_cut(cut, len(material.rows), most)
+
+
+def said_of_rare_labels(task: Task) -> str | None:
+    """Labels that next to no row has: a slip of the pen becomes a class of its own."""
+    if task.kind != "classification":
         return None
-    return f"{cut:,} of {len(material.rows):,} texts have {most} tokens or more: the rest is cut off (--max-length)"
+    rows = np.bincount(task.split("train").labels, minlength=len(task.labels))
+    rare = [f"{label!r} ({count})" for label, count in zip(task.labels, rows, strict=True) if count < FEWEST]
+    return f"labels of fewer than {FEWEST} training rows: {', '.join(rare)}; is one written wrongly?" if rare else None
 
 
 def exit_names(layers: Sequence[int]) -> list[str]:

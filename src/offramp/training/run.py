@@ -17,7 +17,7 @@ from offramp.recipes import Recipe
 from offramp.tasks.task import Task
 from offramp.training.about_run import about_this_run
 from offramp.training.folder import RunFolder
-from offramp.training.material import prepare, what_is_cut
+from offramp.training.material import prepare, said_of_long_texts, said_of_rare_labels
 from offramp.training.phase_run import PhaseRun, choose_precision, process_state
 from offramp.training.plan import Plan
 from offramp.training.progress import without_bars
@@ -87,8 +87,9 @@ def run(
     process.wait_for_everyone()
     with saying_only(lambda _: process.is_main_process), expecting_new_exits():  # what every process finds, once
         material = prepare(plan, task)
-    if said := what_is_cut(material):
-        console.print(said)
+    for said in (said_of_long_texts(material), said_of_rare_labels(task)):
+        if said:
+            console.print(said)
     recipe = recipe_from_json(plan.recipe)
     recipe.prepare(material.model)
     phases = [
