@@ -12,7 +12,7 @@ import torch
 
 from offramp.engine.graphs.memory import Slot
 from offramp.engine.graphs.sizes import fitting, token_sizes
-from offramp.engine.graphs.stages import stages_of
+from offramp.engine.graphs.stages import Move, stages_of
 from offramp.policies import Entropy
 
 MOST_ROWS = 1024
@@ -44,6 +44,7 @@ class SimulatedDevice:
         self.token_sizes = token_sizes(16384)
         self.lanes = [SimpleNamespace(slot=SimulatedSlot(labels, self), tickets=np.empty(0, int)) for _ in range(3)]
         self.moves: list[tuple[int, int]] = []
+        self.taken_in = 0
         self._to_do: deque[Callable[[], None]] = deque()
         self._draw, self._ahead = np.random.default_rng(0), ahead
 
@@ -56,6 +57,7 @@ class SimulatedDevice:
 
     def take_in(self, tickets: np.ndarray) -> int:
         """Returns the bucket."""
+        self.taken_in += 1
         self._reached = self._asked = 0
         self._to_do.append(lambda: self._put(0, tickets))
         return fitting(self.token_sizes, int(self.tokens[tickets].sum()))
@@ -68,15 +70,15 @@ class SimulatedDevice:
         for exit in asks:
             self._to_do.extend(self._ask(exit, size, rows, lane))
 
-    def gather(self, stage: int, rows: int, lane: int, to: int) -> None:
-        assert (stage, stage - 1) == (self._reached, self._asked)
+    def gather(self, move: Move, rows: int, lane: int, to: int) -> None:
+        assert (move.stage, move.stage - 1) == (self._reached, self._asked)
         self.moves.append((lane, to))
-        self._to_do.append(lambda: self._put(to, self._staying(lane)))
+        self._to_do.append(lambda: self._put(to, self._fitting(lane, move.size)))
 
-    def _staying(self, lane: int) -> np.ndarray:
+    def _fitting(self, lane: int, size: int) -> np.ndarray:
         here = self.lanes[lane]
         staying: np.ndarray = here.tickets[here.slot.words[: len(here.tickets)].numpy() < 0]
-        return staying
+        return staying[: np.searchsorted(np.cumsum(self.tokens[staying]), size, side="right")]
 
     def _put(self, lane: int, tickets: np.ndarray) -> None:
         self.lanes[lane].tickets = tickets

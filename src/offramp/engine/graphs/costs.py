@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from offramp.engine.graphs.sizes import ROWS, fitting
+from offramp.engine.graphs.stages import Move
 
 if TYPE_CHECKING:
     from offramp.engine.graphs.programs import Programs
@@ -62,7 +63,8 @@ def measure(programs: Programs, budget: int) -> Costs:
         programs.exit(stage, ROWS[0])
         programs.slots[stage].wait(programs.slots[stage].expected)
         asking.append(perf_counter() - begin)
-    return Costs(stages, median(asking[1:]), _seconds(programs, partial(programs.gather, stage, ROWS[0], 0, 1)))
+    nowhere = Move(stage, programs.token_sizes[0])
+    return Costs(stages, median(asking[1:]), _seconds(programs, partial(programs.gather, nowhere, ROWS[0], 0, 1)))
 
 
 def _seconds(programs: Programs, launch: Callable[[], None]) -> float:

@@ -116,13 +116,18 @@ def decide(
 def gather_who_stay(
     slot_exits, counts, length, poison,
     next_exits, next_counts, next_start, next_length, next_poison,
-    new_row, new_start, new_tile,
+    new_row, new_start, new_tile, room,
     ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Those who have not left yet get places in the next lane, of whom nobody has. One program."""
+    """Those who have not left yet get places in the next lane, of whom nobody has. One program.
+
+    From the first on whose tokens have no room any more, they get none.
+    """
     row = tl.arange(0, ROWS)
     real = row < tl.load(counts)
     stays = (real & (tl.load(slot_exits + row) < 0)).to(tl.int32)
+    tokens = tl.load(length + row, mask=real, other=0) * stays
+    stays = tl.where(tl.cumsum(tokens, 0) <= room, stays, 0)
     tl.store(next_exits + row, tl.full([ROWS], -1, tl.int32))
     _give_places(
         stays, row, real, 0, 0, 0, length, poison,

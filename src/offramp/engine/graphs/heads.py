@@ -143,13 +143,13 @@ class Heads:
             slot.send(count, self.last + 1)
 
 
-def gather(lane: Pool, slot: Slot, after: Pool, next_slot: Slot, count: int, places: Places) -> None:
-    """Those of a lane who have not left go to another, which was empty."""
+def gather(lane: Pool, slot: Slot, after: Pool, next_slot: Slot, count: int, tokens: int, places: Places) -> None:
+    """Those of a lane who have not left go to another, which was empty and has room for so many tokens."""
     rows, to = lane.rows, after.rows
     exit_kernels.gather_who_stay[(1,)](
         slot.exits(count), rows.counts, rows.length, rows.poison,
         next_slot.exits(count), to.counts, to.start, to.length, to.poison,
-        places.row, places.start, places.tile,
+        places.row, places.start, places.tile, tokens,
         ROWS=count, TILE=TILE, num_warps=warps_of(count),
     )  # fmt: skip
     move(Pool(rows, lane.hidden, _first(lane.state, count)), after, count, places)

@@ -14,6 +14,8 @@ from torch import Tensor
 from offramp.engine.graphs.sizes import most_tiles
 from offramp.policies import State
 
+LANES = 3
+"""Of rows that came in, and of those who stay when others have left, and again."""
 TOLD = 1024
 """Numbers that a kernel writes to the host one by one; more are faster in one copy."""
 

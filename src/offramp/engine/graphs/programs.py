@@ -10,15 +10,12 @@ from torch import Tensor
 
 from offramp.engine.graphs.heads import Heads, gather
 from offramp.engine.graphs.layers import Layers, Products
-from offramp.engine.graphs.memory import Intake, Lane, Places, Pool, Rows, Scratch, Slot, state_buffers
+from offramp.engine.graphs.memory import LANES, Intake, Lane, Places, Pool, Rows, Scratch, Slot, state_buffers
 from offramp.engine.graphs.sizes import ROWS, fitting, token_sizes
-from offramp.engine.graphs.stages import stages_of, states_of
+from offramp.engine.graphs.stages import Move, stages_of, states_of
 from offramp.engine.graphs.weights import Weights, Where
 from offramp.models import MultiExitModel
 from offramp.policies import Policy
-
-LANES = 3
-"""The rows that came in, and two that those who stay move to by turns."""
 
 
 class Programs:
@@ -130,9 +127,12 @@ class Programs:
         """Whether the host hears of it when a stage's exits were asked; of a recording it hears the end alone."""
         return bool(self.stages[stage].exits) and (not self.record or stage + 1 == len(self.stages))
 
-    def gather(self, stage: int, rows: int, lane: int, to: int) -> None:
-        """Before a stage, and before the exits that are asked beside it, whoever has not left moves to another lane."""
-        self._replay(("gather", stage, rows, lane, to), lambda: self._gather(stage, rows, lane, to))
+    def gather(self, move: Move, rows: int, lane: int, to: int) -> None:
+        """Whoever has not left moves to another lane, if there is room, before the exits that are asked beside a stage.
+
+        They fit in the order of the rows: from the first who does not, all stay behind.
+        """
+        self._replay(("gather", move, rows, lane, to), lambda: self._gather(move, rows, lane, to))
 
     def _layers(self, stage: int, tokens: int, out: Tensor) -> None:
         hidden = self.pools[stage].hidden[:tokens]
@@ -196,12 +196,14 @@ class Programs:
         after = here.states[stage + 1] if stage + 1 < len(here.states) else None
         self.heads.leave_in_place(self.stages[stage], hidden, here.states[stage], here.rows, rows, after, here.slot)
 
-    def _gather(self, stage: int, rows: int, lane: int, to: int) -> None:
+    def _gather(self, move: Move, rows: int, lane: int, to: int) -> None:
         one, other = (
-            Pool(self.lanes[n].rows, self._reached(stage, self.most_tokens, n), self.lanes[n].states[stage - 1])
+            Pool(
+                self.lanes[n].rows, self._reached(move.stage, self.most_tokens, n), self.lanes[n].states[move.stage - 1]
+            )
             for n in (lane, to)
         )
-        gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, self._places_in_lane)
+        gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, move.size, self._places_in_lane)
 
     def _replay(self, key: Hashable, build: Callable[[], None]) -> None:
         graph = self._graphs.get(key)
@@ -230,7 +232,7 @@ class Programs:
                     self._ask_in_place(stage, self.token_sizes[0], rows, 0)
                     if not self.in_one_go:
                         self._exit(stage, rows)
-                        self._gather(max(stage, 1), rows, 0, 1)
+                        self._gather(Move(max(stage, 1), self.most_tokens), rows, 0, 1)
         for slot in self.all_slots():
             slot.ticks.zero_()
         self.stream.synchronize()

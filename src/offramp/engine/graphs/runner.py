@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -174,9 +173,12 @@ class GraphRunner(Runner):
             tokens, count = tokens + len(taken[-1].input_ids), count + len(taken[-1])
         return taken[0] if len(taken) == 1 else merged(taken)
 
-    def _fill(self, batch: Packed, size: int) -> None:
+    def _fill(self, batch: Packed) -> int:
+        """Start its way to the device; returns its bucket."""
+        size = fitting(self.programs.token_sizes, len(batch.input_ids))
         self.programs.wait_for_intake()
         self.programs.intake.fill(size, batch.lengths, batch.input_ids, batch.token_type_ids)
+        return size
 
     def _fill_state(self, tickets: NDArray[np.int64]) -> None:
         """Nobody asks for it before the first exits: let the first layers run meanwhile."""
@@ -233,8 +235,7 @@ class GraphRunner(Runner):
         self._land(0)
         batch = self._next_batch()
         self._make_room(0, len(batch.input_ids), len(batch))
-        size = fitting(self.programs.token_sizes, len(batch.input_ids))
-        self._fill(batch, size)
+        size = self._fill(batch)
         self._launch(0, batch.tickets, batch.lengths, len(batch.input_ids), size)
 
     def _launch_pool(self, stage: int) -> None:
@@ -298,15 +299,12 @@ class GraphRunner(Runner):
     # Few rows, or none that leaves on the way: all stay together
 
     def _chain(self, batch: Packed) -> None:
-        size = fitting(self.programs.token_sizes, len(batch.input_ids))
-        self._fill(batch, size)
-        self._finished.append(self.chains.run(batch, size, partial(self._fill_state, batch.tickets)))
+        self._finished.append(self.chains.run(batch, self._fill, self._fill_state))
 
     def _chain_in_one_go(self, batch: Packed) -> None:
         """Launch a batch; read the one before it while this one runs."""
         programs, last = self.programs, len(self.programs.stages)
-        size, rows = fitting(programs.token_sizes, len(batch.input_ids)), fitting(ROWS, len(batch))
-        self._fill(batch, size)
+        size, rows = self._fill(batch), fitting(ROWS, len(batch))
         programs.link(range(1), range(0), size, rows)
         self._fill_state(batch.tickets)
         if last > 1:

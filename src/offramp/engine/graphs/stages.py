@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -19,6 +20,13 @@ class Stage:
     """0-based."""
     exits: tuple[int, ...]
     """Asked after the last of these layers; more than one where several sit after one layer, none after the start."""
+
+
+class Move(NamedTuple):
+    """Before a stage, whoever stays goes to the next lane and a smaller bucket."""
+
+    stage: int
+    size: int
 
 
 def stages_of(policy: Policy, exit_layers: Sequence[int], record: bool) -> list[Stage]:
