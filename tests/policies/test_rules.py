@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import torch
 
 from offramp import OfframpError
 from offramp.policies import (
+    REGISTRY,
     Confidence,
     Entropy,
     Fixed,
@@ -203,6 +206,7 @@ def test_numbers_of_any_kind_are_plain_inside(numbers: Any, exit: int) -> None:
         ("entropy(0.1)", Entropy(0.1)),
         (" entropy( [0.1, 0.2], normalised=True ) ", Entropy((0.1, 0.2), normalised=True)),
         ("entropy(0.1) | window(8, rule='trend')", Entropy(0.1) | Window(8, "trend")),
+        ("window(8, stable, range=0.2)", Window(8, "stable", range=0.2)),
         ("patience(2) & (confidence(0.8) | fixed(4))", Patience(2) & (Confidence(0.8) | Fixed(4))),
         ("fixed(1) | fixed(2) & fixed(3)", Fixed(1) | (Fixed(2) & Fixed(3))),
     ],
@@ -216,6 +220,13 @@ def test_policies_print_as_they_are_typed() -> None:
     assert str((Patience(2) | Fixed(3)) & Entropy((0.1, 0.2))) == "(patience(2) | fixed(3)) & entropy([0.1, 0.2])"
 
 
+def test_the_page_about_exits_names_every_rule() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "explanation" / "exits.md").read_text(encoding="utf-8")
+    shown = [policy_from_text(text) for text in re.findall(r"^\| `(\w+\(.*?\))` \|", page, re.M)]
+    built_in = {name for name, rule in REGISTRY.items() if rule.__module__.startswith("offramp.")}
+    assert {policy.name for policy in shown} == built_in - {"either", "both"}
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -226,6 +237,7 @@ def test_policies_print_as_they_are_typed() -> None:
         ("hunch(3)", r"unknown policy 'hunch' in 'hunch\(3\)': use one of confidence, entropy"),
         ("entropy(treshold=0.1)", "takes the settings threshold, temperature, normalised"),
         ("entropy(__import__('os'))", "plain numbers and words only"),
+        ("entropy(much)", "threshold must be a number, or one for each layer, not .much."),
         ("either(1)", "unknown policy 'either'"),
     ],
 )

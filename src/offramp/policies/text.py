@@ -54,13 +54,18 @@ def _read(node: ast.expr, text: str) -> Policy:
     raise OfframpError(f"cannot read the policy {text!r}: write it like {EXAMPLE!r}")
 
 
+def _value(node: ast.expr) -> Any:
+    """A number, a list, or a word, which a shell would rather have without quotes."""
+    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
+
+
 def _read_rule(name: str, call: ast.Call, text: str) -> Policy:
     rules = {known: rule for known, rule in REGISTRY.items() if not issubclass(rule, Combined)}
     if name not in rules:
         raise OfframpError(f"unknown policy {name!r} in {text!r}: use one of {', '.join(sorted(rules))}")
     try:
-        numbers = [ast.literal_eval(argument) for argument in call.args]
-        settings = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in call.keywords}
+        numbers = [_value(argument) for argument in call.args]
+        settings = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
     except ValueError as error:
         raise OfframpError(f"{name} in {text!r} takes plain numbers and words only") from error
     try:
