@@ -49,17 +49,17 @@ def pool_rows(
     tl.store(out + row.to(tl.int64) * width + column, total.to(dtype), mask=inside)
 
 
-@triton.jit
-def classify(out, pooled, weight, bias, poison, labels, width: tl.constexpr, WIDE: tl.constexpr):
-    """Logits of one row: (R, W) to (R, C). A row that was not finite somewhere gets NaN."""
+@triton.jit(do_not_specialize=["least"])
+def classify(out, pooled, weight, bias, poison, least, labels, width: tl.constexpr, WIDE: tl.constexpr):
+    """Logits of one row: (R, W) to (R, C). A row with a mark of `least` or more was not finite by now, and gets NaN."""
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, WIDE)
     x = tl.load(pooled + row * width + column, mask=column < width, other=0.0).to(tl.float32)
-    broken = tl.load(poison + row)
+    broken = tl.load(poison + row) >= least
     for label in range(labels):
         w = tl.load(weight + label * width + column, mask=column < width, other=0.0).to(tl.float32)
         logit = tl.sum(x * w) + tl.load(bias + label).to(tl.float32)
-        logit = tl.where(broken != 0, float("nan"), logit)
+        logit = tl.where(broken, float("nan"), logit)
         tl.store(out + row * labels + label, logit.to(out.dtype.element_ty))
 
 

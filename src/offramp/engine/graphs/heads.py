@@ -10,7 +10,7 @@ from torch import Tensor
 
 from offramp.engine.graphs import exit_kernels
 from offramp.engine.graphs.layers import own_product
-from offramp.engine.graphs.memory import Places, Pool, Rows, Slot, leaves
+from offramp.engine.graphs.memory import NEVER_FINITE, Places, Pool, Rows, Slot, leaves
 from offramp.engine.graphs.sizes import ROWS, TILE, warps_of
 from offramp.engine.graphs.stages import Stage
 from offramp.engine.graphs.weights import HeadWeights
@@ -56,7 +56,8 @@ class Heads:
         labels, width = head.classifier.weight.shape
         logits = torch.empty(count, labels, dtype=hidden.dtype, device=hidden.device)
         exit_kernels.classify[(count,)](
-            logits, pooled, head.classifier.weight, head.classifier.bias, rows.poison, labels,
+            logits, pooled, head.classifier.weight, head.classifier.bias, rows.poison,
+            NEVER_FINITE - self.exit_layers[exit], labels,
             width=width, WIDE=triton.next_power_of_2(width), num_warps=1,
         )  # fmt: skip
         return logits

@@ -3,7 +3,8 @@
 
 Rows lie end to end. `row_of` (T,) names each token's row and `counts` holds how many rows, tokens and tiles there are:
 what lies behind them, up to the bucket, is old but finite numbers that nobody reads. A token that is not finite becomes
-zeros and marks its row in `poison`: a NaN must not reach neighbours in the same tile, where even 0 · NaN is NaN.
+zeros and marks its row in `poison`: a NaN must not reach neighbours in the same tile, where even 0 · NaN is NaN. The
+mark is the larger the sooner it was: an exit that is asked while later layers run heeds the marks of those before it.
 """
 
 from __future__ import annotations
@@ -61,7 +62,9 @@ def lay_rows(
 
 
 @triton.jit
-def _norm_and_store(out, poison, row_of, counts, values, seen, token, column, weight, bias, eps, width: tl.constexpr):
+def _norm_and_store(
+    out, poison, mark, row_of, counts, values, seen, token, column, weight, bias, eps, width: tl.constexpr
+):
     """LayerNorm of (B, W) float32 values and what every kernel does with a token that is not finite."""
     mean = tl.sum(values, 1) / width  # (B,)
     centred = tl.where(seen, values - mean[:, None], 0.0)
@@ -77,12 +80,12 @@ def _norm_and_store(out, poison, row_of, counts, values, seen, token, column, we
     tl.store(out + place, normed, mask=seen)
     marked = (broken != 0) & (token < tl.load(counts + 1))
     row = tl.load(row_of + token, mask=marked, other=0)
-    tl.store(poison + row, tl.full(row.shape, 1, tl.int32), mask=marked)
+    tl.atomic_max(poison + row, tl.full(row.shape, 0, tl.int32) + mark, mask=marked, sem="relaxed")
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mark"])
 def add_and_norm(
-    out, new, residual, weight, bias, poison, row_of, counts, tokens, eps,
+    out, new, residual, weight, bias, poison, mark, row_of, counts, tokens, eps,
     width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
     """out = LayerNorm(residual + new), the sum rounded as it is where it passes through memory."""
@@ -94,13 +97,13 @@ def add_and_norm(
     first = tl.load(residual + place, mask=seen, other=0.0)
     second = tl.load(new + place, mask=seen, other=0.0)
     total = (first.to(tl.float32) + second.to(tl.float32)).to(out.dtype.element_ty).to(tl.float32)
-    _norm_and_store(out, poison, row_of, counts, total, seen, token, column, weight, bias, eps, width)
+    _norm_and_store(out, poison, mark, row_of, counts, total, seen, token, column, weight, bias, eps, width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["mark"])
 def embed(
-    out, ids, types, positions, words, type_table, position_table, weight, bias, poison, row_of, counts, tokens, eps,
-    width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr,
+    out, ids, types, positions, words, type_table, position_table, weight, bias, poison, mark, row_of, counts, tokens,
+    eps, width: tl.constexpr, WIDE: tl.constexpr, TOKENS: tl.constexpr,
 ):  # fmt: skip
     """Word, token type and position embeddings, added in this order, and their LayerNorm."""
     token = tl.program_id(0) * TOKENS + tl.arange(0, TOKENS)
@@ -115,7 +118,7 @@ def embed(
     total = total.to(out.dtype.element_ty).to(tl.float32)
     total += tl.load(position_table + place + column[None, :], mask=seen, other=0.0).to(tl.float32)
     total = total.to(out.dtype.element_ty).to(tl.float32)
-    _norm_and_store(out, poison, row_of, counts, total, seen, token, column, weight, bias, eps, width)
+    _norm_and_store(out, poison, mark, row_of, counts, total, seen, token, column, weight, bias, eps, width)
 
 
 @triton.jit

@@ -13,7 +13,7 @@ from torch import Tensor
 from offramp.engine.graphs import kernels
 from offramp.engine.graphs.following import FOLLOWING
 from offramp.engine.graphs.linear import linear
-from offramp.engine.graphs.memory import Intake, Rows, Scratch
+from offramp.engine.graphs.memory import NEVER_FINITE, Intake, Rows, Scratch
 from offramp.engine.graphs.sizes import KEYS, ROWS, TILE, fitting, most_tiles, warps_of
 from offramp.engine.graphs.weights import EmbeddingWeights, LayerWeights, Linear, Norm
 
@@ -110,7 +110,8 @@ class Layers:
         ids, types = intake.tokens(tokens)
         kernels.embed[(tokens,)](
             out, ids, types, intake.positions, weights.words, weights.types, weights.positions,
-            weights.norm.weight, weights.norm.bias, rows.poison, rows.row_of, rows.counts, tokens, weights.norm.eps,
+            weights.norm.weight, weights.norm.bias, rows.poison, NEVER_FINITE, rows.row_of, rows.counts, tokens,
+            weights.norm.eps,
             **norm_shape(width),
         )  # fmt: skip
         if weights.mapping is not None:
@@ -131,9 +132,18 @@ class Layers:
         return rows
 
     def layer(
-        self, weights: LayerWeights, hidden: Tensor, rows: Rows, out: Tensor, beside: Callable[[], None] | None = None
+        self,
+        number: int,
+        weights: LayerWeights,
+        hidden: Tensor,
+        rows: Rows,
+        out: Tensor,
+        beside: Callable[[], None] | None = None,
     ) -> None:
-        """(T, H) to (T, H); `out` may be `hidden`. What is done `beside` it disturbs attention least."""
+        """Layer `number` (1-based), (T, H) to (T, H); `out` may be `hidden`.
+
+        What is done `beside` it disturbs attention least.
+        """
         tokens, width = hidden.shape
         inner = weights.heads * weights.head_width
         qkv, context = self.scratch("qkv", tokens, 3 * inner), self.scratch("context", tokens, inner)
@@ -144,14 +154,14 @@ class Layers:
             beside()
         self._attention(weights, qkv, context, rows)
         self.products(weights.attended, context, new)
-        self._add_and_norm(weights.attended_norm, new, hidden, rows, middle)
+        self._add_and_norm(number, weights.attended_norm, new, hidden, rows, middle)
         if isinstance(weights.activation, str):
             self.products(weights.neurons, middle, neurons, weights.activation)
         else:
             self.products(weights.neurons, middle, neurons)
             neurons = weights.activation(neurons)
         self.products(weights.summed, neurons, new)
-        self._add_and_norm(weights.summed_norm, new, middle, rows, out)
+        self._add_and_norm(number, weights.summed_norm, new, middle, rows, out)
 
     def _attention(self, weights: LayerWeights, qkv: Tensor, context: Tensor, rows: Rows) -> None:
         items = most_tiles(len(qkv), len(rows.start)) * weights.heads
@@ -164,9 +174,9 @@ class Layers:
         )  # fmt: skip
 
     @staticmethod
-    def _add_and_norm(norm: Norm, new: Tensor, residual: Tensor, rows: Rows, out: Tensor) -> None:
+    def _add_and_norm(number: int, norm: Norm, new: Tensor, residual: Tensor, rows: Rows, out: Tensor) -> None:
         tokens, width = new.shape
         kernels.add_and_norm[(tokens,)](
-            out, new, residual, norm.weight, norm.bias, rows.poison, rows.row_of, rows.counts, tokens, norm.eps,
-            **norm_shape(width), **FOLLOWING,
+            out, new, residual, norm.weight, norm.bias, rows.poison, NEVER_FINITE - number, rows.row_of, rows.counts,
+            tokens, norm.eps, **norm_shape(width), **FOLLOWING,
         )  # fmt: skip

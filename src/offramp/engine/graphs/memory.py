@@ -16,6 +16,8 @@ from offramp.policies import State
 
 LANES = 3
 """Of rows that came in, and of those who stay when others have left, and again."""
+NEVER_FINITE = 1 << 20
+"""The mark of a row that was not finite before the first layer; after n layers it is n less."""
 TOLD = 1024
 """Numbers that a kernel writes to the host one by one; more are faster in one copy."""
 
@@ -31,7 +33,7 @@ class Rows:
     tile_query: Tensor  # (tiles,)
     tile_begin: Tensor
     tile_end: Tensor
-    poison: Tensor  # (R,) not 0 where a hidden state was not finite
+    poison: Tensor  # (R,) 0, or the mark of the first layer after which a hidden state was not finite
 
     @classmethod
     def empty(cls, tokens: int, rows: int, device: torch.device) -> Rows:

@@ -146,7 +146,7 @@ class Programs:
     ) -> None:
         """With something that is done `beside` the first layer, while its input is there."""
         for index in self.stages[stage].layers:
-            self.runs.layer(self.weights.layers[index], hidden, rows, out, beside)
+            self.runs.layer(index + 1, self.weights.layers[index], hidden, rows, out, beside)
             hidden, beside = out, None
 
     def _out(self, stage: int, tokens: int) -> Tensor:
