@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from offramp import __version__
 from offramp.engine.engine import names_of_labels
-from offramp.engine.onnx.graph import OPSET
+from offramp.engine.onnx.graph import OPSET, Graph
 from offramp.engine.onnx.portable import PortableSegments
 from offramp.engine.onnx.segments import why_not
 from offramp.engine.policy_choice import policy_for
@@ -113,7 +113,7 @@ def file_names(kind: str, contents: Sequence[Hashable]) -> list[str]:
 def graphs(model: MultiExitModel, manifest: dict[str, Any]) -> dict[str, Callable[[], bytes]]:
     """What makes each file: a large model is not held in memory twice."""
     segments = PortableSegments(model, int8=manifest["precision"] == "int8")
-    found: dict[str, Callable[[], bytes]] = {EMBED: segments.embed}
+    found: dict[str, Callable[[], bytes]] = {EMBED: lambda: segments.embed(Graph())}
     found |= {name: partial(segments.layer, index) for index, name in enumerate(manifest["layers"])}
     return found | {each["file"]: partial(segments.exit, exit) for exit, each in enumerate(manifest["exits"])}
 

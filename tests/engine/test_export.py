@@ -23,6 +23,7 @@ from torch import Tensor
 import offramp
 from offramp import OfframpError, exported_folder
 from offramp.engine import Engine
+from offramp.engine.onnx.graph import Graph
 from offramp.engine.onnx.portable import PortableSegments
 from offramp.engine.onnx.segments import ACTIVATIONS
 from offramp.models import MultiExitModel
@@ -57,7 +58,7 @@ def exit_logits(model: MultiExitModel, batch: dict[str, Tensor]) -> list[np.ndar
     mask = given.pop("attention_mask")
     if model.backbone.config.type_vocab_size == 1:
         given.pop("token_type_ids", None)
-    hidden, said = run(segments.embed(), **given), []
+    hidden, said = run(segments.embed(Graph()), **given), []
     for layer in range(1, model.backbone.depth + 1):
         hidden = run(segments.layer(layer - 1), hidden=hidden, attention_mask=mask)
         for exit in [exit for exit, at in enumerate(model.exits.layers) if at == layer]:

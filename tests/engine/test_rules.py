@@ -65,8 +65,8 @@ def session_of(name: str) -> Any:
         exits=SimpleNamespace(layers=tuple(range(1, EXITS + 1))),
         backbone=SimpleNamespace(depth=EXITS),
     )
-    written = WholeWay(cast(Any, Rehearsal(model, labels)), Route(cast(Any, model), policy)).model()
-    return open_session(written, threads=1)
+    way = WholeWay(cast(Any, Rehearsal(model, labels)), Route(cast(Any, model), policy))
+    return open_session(way.model, threads=1)
 
 
 @pytest.mark.parametrize("name", CASES)

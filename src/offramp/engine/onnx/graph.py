@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,13 +16,41 @@ CONTRIB = "com.microsoft"
 """ONNX Runtime's own operators: several nodes in one."""
 
 
+class WeightsFile:
+    """Weights that lie beside a graph, not in it: ONNX Runtime copies what a branch holds once for each around it."""
+
+    NAME = "weights"
+    LEAST = 1024
+    """Bytes of weights that are worth it."""
+    APART = 64
+    """Each begins at a multiple of this, in bytes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file = file
+        self.onnx = needs("onnx", "onnx")
+
+    def add(self, value: NDArray[Any], name: str) -> Any:
+        """Write it, and say where it lies."""
+        self.file.write(bytes(-self.file.tell() % self.APART))
+        start = self.file.tell()
+        self.file.write(value.data)
+        kind = self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+        tensor = self.onnx.TensorProto(name=name, data_type=kind, dims=value.shape)
+        tensor.data_location = self.onnx.TensorProto.EXTERNAL
+        for key, where in (("location", self.NAME), ("offset", start), ("length", value.nbytes)):
+            tensor.external_data.add(key=key, value=str(where))
+        return tensor
+
+
 class Graph:
     """Adds nodes, names what they give, and writes a model at the end."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", beside: WeightsFile | None = None) -> None:
         self.onnx = needs("onnx", "onnx")
         self.prefix = prefix
         """Before every name, where several graphs lie in one another."""
+        self.beside = beside
+        """Where large weights go; None: into the graph."""
         self.nodes: list[Any] = []
         self.weights: dict[str, NDArray[Any]] = {}
         self.inputs: list[Any] = []
@@ -62,7 +90,7 @@ class Graph:
 
     def inner(self, name: str) -> Graph:
         """A graph for a branch of this one."""
-        graph = Graph(f"{self.prefix}{name}/")
+        graph = Graph(f"{self.prefix}{name}/", self.beside)
         graph.domains = self.domains
         return graph
 
@@ -79,7 +107,12 @@ class Graph:
         return self.onnx.helper.make_graph(self.nodes, self.prefix, [], values, self._weights())
 
     def _weights(self) -> list[Any]:
-        return [self.onnx.numpy_helper.from_array(value, name) for name, value in self.weights.items()]
+        return [self._written(value, name) for name, value in self.weights.items()]
+
+    def _written(self, value: NDArray[Any], name: str) -> Any:
+        if self.beside is not None and value.nbytes >= self.beside.LEAST:
+            return self.beside.add(value, name)
+        return self.onnx.numpy_helper.from_array(value, name)
 
     def model(self) -> bytes:
         helper = self.onnx.helper

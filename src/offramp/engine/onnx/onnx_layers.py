@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -126,8 +126,9 @@ class OnnxLayers(Layers):
         """Some of the layers, or the embeddings, made when they are first needed."""
         threads = 1 if part == EMBEDDINGS else self.threads_for(rows)
         if (part, threads) not in self.sessions:
-            graph = self.segments.embed() if part == EMBEDDINGS else self.segments.layers(self.parts[part])
-            self.sessions[part, threads] = open_session(graph, threads)
+            embeds = part == EMBEDDINGS
+            write = self.segments.embed if embeds else partial(self.segments.layers, self.parts[part])
+            self.sessions[part, threads] = open_session(write, threads)
         return self.sessions[part, threads]
 
     def threads_for(self, rows: int) -> int:

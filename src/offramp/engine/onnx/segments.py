@@ -71,9 +71,8 @@ class Segments(ABC):
         """By channel, for those maps whose channels differ; nothing has to be known of them in fp32."""
         return largest_inputs(self.model) if self.int8 else {}
 
-    def embed(self) -> bytes:
+    def embed(self, graph: Graph) -> bytes:
         """input_ids and, where the backbone tells texts apart, token_type_ids (B, T) to hidden (B, T, H)."""
-        graph = Graph()
         ids = graph.input("input_ids", ("B", "T"), integers=True)
         tables = self.backbone.model.embeddings
         words = graph.add("Gather", graph.weight(array(tables.word_embeddings.weight)), ids)
@@ -185,12 +184,11 @@ class Segments(ABC):
 class FusedSegments(Segments):
     """For ONNX Runtime, one row at a time: nothing is padded, and an int8 scale is the row's own."""
 
-    def layers(self, indices: Sequence[int]) -> bytes:
+    def layers(self, indices: Sequence[int], graph: Graph) -> bytes:
         """Some layers and all exits, which share a session and its threads.
 
         `layer` and `exit` say which are run; an exit of -1 is none.
         """
-        graph = Graph()
         hidden = graph.input("hidden", ("B", "T", self.width))
         layer, exit = (graph.input(name, (), integers=True) for name in ("layer", "exit"))
         after, logits = one_of(graph, layer, indices, lambda inner, index: self._with_exits(inner, index, hidden, exit))

@@ -10,9 +10,12 @@ from offramp.engine.onnx.sessions import open_session
 
 
 def multiply_in_int8() -> None:
-    graph = Graph()
+    open_session(product_in_int8, threads=1).run(None, {"given": np.ones((8, 64), np.float32)})
+
+
+def product_in_int8(graph: Graph) -> bytes:
     given = graph.input("given", ("n", 64))
     quantised, scale = quantise(np.eye(64, dtype=np.float32), LARGEST)
     product = graph.add("DynamicQuantizeMatMul", given, graph.weight(quantised), graph.weight(scale), domain=CONTRIB)
     graph.output("product", product, ("n", 64))
-    open_session(graph.model(), threads=1).run(None, {"given": np.ones((8, 64), np.float32)})
+    return graph.model()

@@ -80,7 +80,7 @@ class OnnxRunner(HostRunner):
 
     def _session(self, threads: int) -> Any:
         if threads not in self.sessions:
-            self.sessions[threads] = open_session(WholeWay(self.layers.segments, self.route).model(), threads)
+            self.sessions[threads] = open_session(WholeWay(self.layers.segments, self.route).model, threads)
         return self.sessions[threads]
 
 
@@ -91,12 +91,11 @@ class WholeWay:
         self.segments = segments
         self.route = route
 
-    def model(self) -> bytes:
+    def model(self, graph: Graph) -> bytes:
         """hidden (1, T, H) to the logits (1, C) that a row leaves with, and the number of its exit.
 
         What the policy starts with comes as further inputs, see `starts`.
         """
-        graph = Graph()
         hidden = graph.input("hidden", (1, "T", self.segments.width))
         state = self._inputs(graph, self.route.policy.start(torch.arange(0)))
         logits, exit = self._onward(graph, hidden, 0, [], state)
