@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from types import SimpleNamespace
 
@@ -46,6 +47,8 @@ class SimulatedDevice:
         self.moves: list[tuple[int, int]] = []
         self.taken_in = 0
         self._to_do: deque[Callable[[], None]] = deque()
+        self._sent = self._to_do
+        """Where what is launched goes."""
         self._draw, self._ahead = np.random.default_rng(0), ahead
 
     def work(self) -> None:
@@ -59,7 +62,7 @@ class SimulatedDevice:
         """Returns the bucket."""
         self.taken_in += 1
         self._reached = self._asked = 0
-        self._to_do.append(lambda: self._put(0, tickets))
+        self._sent.append(lambda: self._put(0, tickets))
         return fitting(self.token_sizes, int(self.tokens[tickets].sum()))
 
     def link(self, stages: range, asks: range, size: int, rows: int, lane: int = 0) -> None:
@@ -68,12 +71,20 @@ class SimulatedDevice:
         self._reached, self._asked = stages.stop, asks.stop
         self.lanes[lane].slot.expected += len(asks)
         for exit in asks:
-            self._to_do.extend(self._ask(exit, size, rows, lane))
+            self._sent.extend(self._ask(exit, size, rows, lane))
+
+    @contextmanager
+    def as_one(self) -> Iterator[None]:
+        """Nothing of it is done before all of it is launched."""
+        self._sent = deque()
+        yield
+        self._to_do.extend(self._sent)
+        self._sent = self._to_do
 
     def gather(self, move: Move, rows: int, lane: int, to: int) -> None:
         assert (move.stage, move.stage - 1) == (self._reached, self._asked)
         self.moves.append((lane, to))
-        self._to_do.append(lambda: self._put(to, self._fitting(lane, move.size)))
+        self._sent.append(lambda: self._put(to, self._fitting(lane, move.size)))
 
     def _fitting(self, lane: int, size: int) -> np.ndarray:
         here = self.lanes[lane]

@@ -186,10 +186,11 @@ class Chain:
         """Find the exit and the logits of every row, but for those who stayed behind."""
         self._send(range(min(START, self._last)), range(0))
         while_it_starts()
-        for move in moves:
-            self._send(range(self._launched, move.stage), range(self._asked, move.stage - 1))
-            self._move(move)
-        self._launch_before(1)
+        with self._programs.as_one():
+            for move in moves:
+                self._send(range(self._launched, move.stage), range(self._asked, move.stage - 1))
+                self._move(move)
+            self._launch_before(1)
         while_it_runs()
         reading = iter(self._legs)
         leg = next(reading)

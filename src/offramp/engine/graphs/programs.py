@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from offramp.engine.graphs.captured import Captured
 from offramp.engine.graphs.heads import Heads, gather
 from offramp.engine.graphs.layers import Layers, Products
 from offramp.engine.graphs.memory import LANES, Intake, Lane, Places, Pool, Rows, Scratch, Slot, state_buffers
@@ -43,9 +45,7 @@ class Programs:
             self.runs = Layers(self.products, self.scratch, where.device)
             last = self.stages[-1].exits[-1]
             self.heads = Heads(self.weights.heads, model.exits.pooling_of, policy, self.exit_layers, last)
-            self._graphs: dict[Hashable, torch.cuda.CUDAGraph] = {}
-            streams = (self.stream, self._exit_stream)  # what runs at the same time must not share memory
-            self._memory = {stream: torch.cuda.graph_pool_handle() for stream in streams}
+            self._graphs = Captured((self.stream, self._exit_stream))
             self._warm_up()
 
     def _make_memory(self, policy: Policy, where: Where, budget: int, labels: int) -> None:
@@ -107,7 +107,7 @@ class Programs:
         """Run the stage's layers on its pool; what they made waits for `exit`."""
         for earlier in range(max(0, stage - 1), stage + 1):
             self.stream.wait_event(self._moved[earlier])
-        self._replay(("layers", stage, tokens), lambda: self._layers(stage, tokens, self._out(stage, tokens)))
+        self._graphs.launch(("layers", stage, tokens), lambda: self._layers(stage, tokens, self._out(stage, tokens)))
 
     def exit(self, stage: int, rows: int) -> None:
         """Ask the stage's exits; those who stay go to the next pool, the others to the stage's slot."""
@@ -115,24 +115,30 @@ class Programs:
         self._computed.record(self.stream)
         self._exit_stream.wait_event(self._computed)
         with torch.cuda.stream(self._exit_stream):
-            self._replay(("exit", stage, rows), lambda: self._exit(stage, rows))
+            self._graphs.launch(("exit", stage, rows), lambda: self._exit(stage, rows))
             self._moved[stage].record(self._exit_stream)
 
     def link(self, stages: range, asks: range, tokens: int, rows: int, lane: int = 0) -> None:
         """Some stages of a chain and, beside them, the exits of earlier ones; those of the last have a link alone."""
         self.lanes[lane].slot.expected += sum(map(self._is_told, asks))
-        self._replay(("link", stages, asks, tokens, rows, lane), lambda: self._link(stages, asks, tokens, rows, lane))
+        what = (stages, asks, tokens, rows, lane)
+        self._graphs.launch(("link", *what), lambda: self._link(*what))
 
     def _is_told(self, stage: int) -> bool:
         """Whether the host hears of it when a stage's exits were asked; of a recording it hears the end alone."""
         return bool(self.stages[stage].exits) and (not self.record or stage + 1 == len(self.stages))
+
+    def as_one(self) -> AbstractContextManager[None]:
+        """Links and moves that are launched inside go to the device together."""
+        return self._graphs.as_one()
 
     def gather(self, move: Move, rows: int, lane: int, to: int) -> None:
         """Whoever has not left moves to another lane, if there is room, before the exits that are asked beside a stage.
 
         They fit in the order of the rows: from the first who does not, all stay behind.
         """
-        self._replay(("gather", move, rows, lane, to), lambda: self._gather(move, rows, lane, to))
+        what = (move, rows, lane, to)
+        self._graphs.launch(("gather", *what), lambda: self._gather(*what))
 
     def _layers(self, stage: int, tokens: int, out: Tensor) -> None:
         hidden = self.pools[stage].hidden[:tokens]
@@ -204,22 +210,6 @@ class Programs:
             for n in (lane, to)
         )
         gather(one, self.lanes[lane].slot, other, self.lanes[to].slot, rows, move.size, self._places_in_lane)
-
-    def _replay(self, key: Hashable, build: Callable[[], None]) -> None:
-        graph = self._graphs.get(key)
-        if graph is None:
-            graph = self._graphs[key] = self._capture(build)
-        graph.replay()
-
-    def _capture(self, build: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        memory = self._memory[torch.cuda.current_stream()]
-        graph.capture_begin(pool=memory, capture_error_mode="thread_local")
-        try:
-            build()
-        finally:
-            graph.capture_end()
-        return graph
 
     def _warm_up(self) -> None:
         """Let everything run once on no rows at all: what is compiled or loaded at first use cannot be in a graph."""
