@@ -24,7 +24,7 @@ test: lint
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m 'not slow' --numprocesses 2
 
 # Official GLUE folders, for the slow test on real data; it is skipped without them.
-GLUE ?= ../shared/data/glue
+GLUE ?= glue
 test-slow: $(READY)
 	OFFRAMP_GLUE=$(abspath $(GLUE)) $(BIN)/pytest -m slow
 

@@ -1,4 +1,4 @@
-"""Write the tables and figures of docs/recipes.md from benchmarks/results/recipes.
+"""Write the tables and figures of docs/four_recipes.md from benchmarks/results/recipes.
 
 python benchmarks/recipes_page.py
 """
@@ -16,7 +16,7 @@ from offramp.evaluation.results import Results
 
 ROOT = Path(__file__).parents[1]
 RUNS = ROOT / "benchmarks" / "results" / "recipes"
-PAGE = ROOT / "docs" / "recipes.md"
+PAGE = ROOT / "docs" / "four_recipes.md"
 RECIPES = ("plain", "deebert", "romebert", "elasticbert")
 BUDGETS = ("full_depth", "score_2x", "score_3x", "score_4x", "area")
 

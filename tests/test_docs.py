@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -56,9 +57,23 @@ def test_figures_of_a_page_are_those_of_the_runs(name: str, monkeypatch: pytest.
 
 
 def test_figures_of_the_recipes_are_those_of_the_runs(tmp_path: Path) -> None:
-    page = text_of("docs/recipes.md")
+    page = text_of("docs/four_recipes.md")
     recipes_page = runpy.run_path(str(ROOT / "benchmarks" / "recipes_page.py"))
     assert recipes_page["filled"](page, tmp_path) == page
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_recipes_and_their_settings_are_on_their_page(name: str) -> None:
+    """With what they are unless told."""
+    page = text_of("docs/explanation/recipes.md")
+    which, settings = page.split("## Settings")
+    assert f"| `{name}` " in which
+    row = next((line for line in settings.splitlines() if line.startswith(f"| `{name}` |")), "")
+    for setting in fields(RECIPES[name]):
+        if setting.name not in ("schedule", "base"):
+            usual = f"{setting.default:g}" if isinstance(setting.default, float) else str(setting.default).lower()
+            shown = f"`{setting.name}={usual}`" in row or f"`{setting.name}=false` leaves" in row
+            assert shown or f"`{setting.name}`" in settings, setting.name
 
 
 @pytest.fixture

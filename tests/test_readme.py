@@ -6,6 +6,7 @@ import json
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any, cast
 
 from benchmarks.study import page as study_page
 from benchmarks.study.summary import OURS, STATIC, Number, Summary, summaries
@@ -16,9 +17,10 @@ LONGEST = 8200
 """Bytes: who has to scroll much does not read on."""
 
 
-def engine(file: str, measure: str) -> float:
-    [row] = [row for row in json.loads((RESULTS / file).read_text()) if row["measure"] == measure]
-    return float(row["value"])
+def measured(measure: str) -> dict[str, Any]:
+    """A row of the H200's table."""
+    [row] = [row for row in json.loads((RESULTS / "engine_h200.json").read_text()) if row["measure"] == measure]
+    return cast("dict[str, Any]", row)
 
 
 @cache
@@ -47,10 +49,15 @@ def test_what_it_is_not_for_is_measured() -> None:
     readme = text_of("README.md")
     assert f"score {static('sst-2')} on SST-2, exits at their cost {ours('sst-2')}" in readme
     assert f"on MRPC {static('mrpc')} and {ours('mrpc')}" in readme
-    one = engine("engine_h200.json", "one batch of 32: with exits against own full depth")
-    stream = engine("engine_h200.json", "stream of batches of 32: with exits, held together, against own full depth")
-    single = engine("engine_h200.json", "batch 1 of 32 tokens: with exits against transformers")
-    assert f"{one:.2f} × on an H200; a stream of such batches {stream:.2f} ×, batch 1 {single:.1f} × plain" in readme
+    one = measured("one batch of 32: with exits against own full depth")["value"]
+    stream = measured("stream of batches of 32: with exits, held together, against own full depth")["detail"]
+    single = measured("batch 1 of 32 tokens: with exits against transformers")["value"]
+    full = measured("batch 1 of 32 tokens: full depth against transformers")["value"]
+    together = stream["against_full_depth_held_together"]
+    assert (
+        f"{one:.2f} × full depth on an H200; a stream of them {together:.2f} ×; single texts {single:.1f} ×" in readme
+    )
+    assert f"of which full depth gives {full:.1f}" in readme
 
 
 def test_the_mean_areas_are_the_study_s() -> None:
@@ -68,12 +75,20 @@ def test_the_mean_areas_are_the_study_s() -> None:
 def test_what_a_fine_tuned_model_gives() -> None:
     ran = json.loads((RESULTS / "fine_tuned.json").read_text())
     assert ran["same_to_the_bit"]
+    added, timed = ran["printed"].values()
     found = re.search(
-        r"accuracy ([\d.]+ %) \(the classifier's: ([\d.]+ %)\).*?([\d.]+ of 6 layers on average)", ran["printed"], re.S
+        r"accuracy ([\d.]+ %) \(the classifier's: ([\d.]+ %)\).*?([\d.]+ of 6 layers on average)", added, re.S
     )
     assert found is not None
-    seconds = f"got its exits in {ran['seconds']['add_exits']:.0f} s on two cores"
+    seconds = f"got its exits in {ran['seconds']['add-exits']:.0f} s on two cores"
     assert f"{seconds}: {found[3]}, {found[1]} instead of {found[2]}" in text_of("README.md")
+    alone = timed.split("batch 32")[0]
+    ours, plain, best = (
+        re.search(rf"{name} +[\d.]+ +[\d.]+ +([\d,]+)", alone)[1]  # type: ignore[index]
+        for name in ("offramp int8, exits", "transformers fp32", "ONNX Runtime int8")
+    )
+    shown = f"answers {ours} texts a second in int8; transformers answers {plain}, ONNX Runtime in int8 {best}"
+    assert shown in text_of("README.md")
 
 
 def test_what_is_shown_was_printed() -> None:

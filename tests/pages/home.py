@@ -23,7 +23,7 @@ BACKBONES = {
     "roberta-base": "roberta",
     "albert-base-v2": "albert",
     "offramp-mini": "bert",
-    "all-MiniLM-L6-v2": "bert",
+    "sentence-transformers/all-MiniLM-L6-v2": "bert",
 }
 TRAINED = "trained"
 """A model that was trained on reviews; a page finds it by the names it uses."""

@@ -22,7 +22,7 @@ Examples:
 
   offramp pretrain --text reviews.txt --start bert-base-uncased --family elasticbert --steps 5000 --out runs/elastic
 
-  offramp pretrain --text corpus/ --teacher all-MiniLM-L6-v2 --vocabulary-size 16384 --out runs/taught
+  offramp pretrain --text corpus/ --teacher sentence-transformers/all-MiniLM-L6-v2 --vocabulary-size 16384 --out taught
 
   offramp pretrain --resume --out runs/mini
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 
@@ -61,6 +61,9 @@ class Captured:
         graph.capture_begin(pool=memory, capture_error_mode="thread_local")
         try:
             build()
-        finally:
-            graph.capture_end()
+        except BaseException:
+            with suppress(Exception):  # that the half of it cannot be a graph
+                graph.capture_end()
+            raise
+        graph.capture_end()
         return graph

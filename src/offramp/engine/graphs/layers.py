@@ -17,8 +17,11 @@ from offramp.engine.graphs.memory import NEVER_FINITE, Intake, Rows, Scratch
 from offramp.engine.graphs.sizes import KEYS, ROWS, TILE, fitting, most_tiles, warps_of
 from offramp.engine.graphs.weights import EmbeddingWeights, LayerWeights, Linear, Norm
 
-FEW = 128
-"""Up to so many rows our own product is as fast as the library's, and takes the activation along."""
+FEW, SOME = 128, 1024
+"""Up to FEW rows our own product is as fast as the library's, and takes the activation along; above SOME its tiles are
+larger."""
+DIFFERENT = (1, FEW + 1, SOME + 1)
+"""Numbers of tokens at which a layer runs other programs."""
 PROGRAMS = 16
 """Programs of attention for each multiprocessor."""
 
@@ -74,7 +77,7 @@ def own_product(layer: Linear, x: Tensor, out: Tensor, activation: str | None, r
     elif rows <= FEW:
         shape = (64, 32, 128, 4, 4) if inputs < 2048 else (64, 16, 256, 4, 3)
     else:
-        shape = (64, 64, 64, 4, 5) if rows <= 1024 else (64, 128, 64, 4, 4)
+        shape = (64, 64, 64, 4, 5) if rows <= SOME else (64, 128, 64, 4, 4)
     tall, wide, deep, warps, stages = shape
     linear[(triton.cdiv(rows, tall) * triton.cdiv(columns, wide),)](
         out, x, x if row_at is None else row_at, layer.weight, layer.bias, rows, columns, inputs,
