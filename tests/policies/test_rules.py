@@ -207,6 +207,8 @@ def test_numbers_of_any_kind_are_plain_inside(numbers: Any, exit: int) -> None:
         (" entropy( [0.1, 0.2], normalised=True ) ", Entropy((0.1, 0.2), normalised=True)),
         ("entropy(0.1) | window(8, rule='trend')", Entropy(0.1) | Window(8, "trend")),
         ("window(8, stable, range=0.2)", Window(8, "stable", range=0.2)),
+        ("entropy(0.1, normalised=true)", Entropy(0.1, normalised=True)),
+        ("entropy(0.1, normalised=false)", Entropy(0.1)),
         ("patience(2) & (confidence(0.8) | fixed(4))", Patience(2) & (Confidence(0.8) | Fixed(4))),
         ("fixed(1) | fixed(2) & fixed(3)", Fixed(1) | (Fixed(2) & Fixed(3))),
     ],

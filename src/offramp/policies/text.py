@@ -55,8 +55,10 @@ def _read(node: ast.expr, text: str) -> Policy:
 
 
 def _value(node: ast.expr) -> Any:
-    """A number, a list, or a word, which a shell would rather have without quotes."""
-    return node.id if isinstance(node, ast.Name) else ast.literal_eval(node)
+    """A number, a list, true or false, or a word, which a shell would rather have without quotes."""
+    if isinstance(node, ast.Name):
+        return {"true": True, "false": False}.get(node.id, node.id)
+    return ast.literal_eval(node)
 
 
 def _read_rule(name: str, call: ast.Call, text: str) -> Policy:
