@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import typer
 
+from offramp import __version__
 from offramp.cli.app import app
 from tests.command_line import Result
 
@@ -30,6 +31,10 @@ def test_help_has_examples(run: Run, name: str) -> None:
     shown = re.sub(r"[\s│]+", " ", done.out)
     for example in EXAMPLES[name]:
         assert example in shown
+
+
+def test_version(run: Run) -> None:
+    assert run("--version").out == f"offramp {__version__}\n"
 
 
 @pytest.mark.parametrize(("name", "example"), EVERY, ids=[example for _, example in EVERY])

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors import SafetensorError
 
 import offramp
 from offramp.tasks.benchmarks import find_benchmark
@@ -70,7 +71,32 @@ def test_a_label_of_one_row_is_named(run: Run, backbone: Path, data: Path, tmp_p
     own = ("--label", "verdict", "--backbone", backbone, "--epochs", "1", "--dev-share", "0.1")
     said = "labels of fewer than 3 training rows: 'positve' (1); is one written wrongly?"
     assert said in run("train", "--data", slip, *own, "--out", tmp_path / "slip").err
-    assert "fewer than" not in run("train", "--data", data, *own, "--out", tmp_path / "right").err
+    assert "labels" not in run("train", "--data", data, *own, "--out", tmp_path / "right").err
+
+
+def test_labels_that_differ_in_case_alone_are_named(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:
+    head, *rows = data.read_text().splitlines()
+    label = rows[0].rpartition(",")[2]
+    other = [row.replace(f",{label}", f",{label.upper()}") if place % 2 else row for place, row in enumerate(rows)]
+    (tmp_path / "mixed.csv").write_text("\n".join([head, *other]) + "\n")
+    own = ("--label", "verdict", "--backbone", backbone, "--epochs", "1", "--dev-share", "0.1")
+    said = run("train", "--data", tmp_path / "mixed.csv", *own, "--out", tmp_path / "mixed").err
+    alike = "/".join(repr(name) for name in sorted((label, label.upper())))
+    assert f"labels that differ in upper and lower case alone: {alike}; each is learnt apart" in said
+
+
+def test_a_disk_that_fills_is_one_line(
+    run: Run, backbone: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: Any, **__: Any) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("safetensors.torch.save_file", no_room)
+    monkeypatch.setattr("transformers.modeling_utils.safe_save_file", no_room)
+    own = ("--label", "verdict", "--backbone", backbone, "--epochs", "1")
+    found = run("train", "--data", data, *own, "--out", tmp_path / "out")
+    assert found.status == 2
+    assert found.err.splitlines()[-1].startswith(f"error: {tmp_path / 'out'} could not be written (Error while")
 
 
 def test_gates(run: Run, backbone: Path, data: Path, tmp_path: Path) -> None:

@@ -7,9 +7,11 @@ transformers, and most of offramp) is imported inside the command.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
+from offramp import __version__
 from offramp.discovery import import_all
 
 app = typer.Typer(
@@ -20,8 +22,18 @@ app = typer.Typer(
 )
 
 
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"offramp {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def offramp() -> None:
+def offramp(
+    version: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
     """Transformer encoders that stop computing once they know the answer."""
 
 

@@ -13,7 +13,7 @@ from offramp.bench.tables import milliseconds
 from offramp.evaluation.key_figures import main_metric, metric_title, value, written
 from offramp.quickstart.run import CONFIDENCE, MAX_LOSS, Outcome
 
-EXAMPLE = "Not a single dull scene."
+EXAMPLE = "The cast is good, but the story is dull."
 LABELS = 12
 """Columns of the words at the left."""
 

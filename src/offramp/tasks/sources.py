@@ -15,6 +15,8 @@ Source = Callable[[], Table]
 
 SPLITS = {"train": ("train",), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 SUFFIXES = {f".{format}" for format in (*FORMATS, "ndjson", "parquet")}
+DOWNLOADED = tuple("*/" * depth + "*.parquet" for depth in range(4))
+"""Where the files of a hub set lie that was downloaded; no deeper, for somebody may name a whole disk."""
 HUB_NAME = re.compile(r"(?P<name>\w[\w.-]*(/\w[\w.-]*)?)(:(?P<config>[\w.-]+))?")
 
 
@@ -70,7 +72,7 @@ def _folder(folder: Path) -> dict[str, Source]:
             found[split] = _file(paths[0])
     if found:
         return found
-    if any(folder.rglob("*.parquet")):  # a hub set that was downloaded
+    if any(path for pattern in DOWNLOADED for path in folder.glob(pattern)):
         return _hub_set(str(folder), None)
     there = ", ".join(path.name for path in tables[:5]) or "no such file"
     raise OfframpError(

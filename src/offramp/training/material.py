@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -91,6 +92,17 @@ def said_of_rare_labels(task: Task) -> str | None:
     rows = np.bincount(task.split("train").labels, minlength=len(task.labels))
     rare = [f"{label!r} ({count})" for label, count in zip(task.labels, rows, strict=True) if count < FEWEST]
     return f"labels of fewer than {FEWEST} training rows: {', '.join(rare)}; is one written wrongly?" if rare else None
+
+
+def said_of_labels_alike(task: Task) -> str | None:
+    """Labels that differ in upper and lower case alone."""
+    alike = defaultdict(list)
+    for label in task.labels:
+        alike[label.casefold()].append(repr(label))
+    found = ["/".join(labels) for labels in alike.values() if len(labels) > 1]
+    return (
+        f"labels that differ in upper and lower case alone: {', '.join(found)}; each is learnt apart" if found else None
+    )
 
 
 def exit_names(layers: Sequence[int]) -> list[str]:

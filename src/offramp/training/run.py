@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from safetensors import SafetensorError
 from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from offramp.errors import OfframpError, one_line
@@ -17,7 +18,7 @@ from offramp.recipes import Recipe
 from offramp.tasks.task import Task
 from offramp.training.about_run import about_this_run
 from offramp.training.folder import RunFolder
-from offramp.training.material import prepare, said_of_long_texts, said_of_rare_labels
+from offramp.training.material import prepare, said_of_labels_alike, said_of_long_texts, said_of_rare_labels
 from offramp.training.phase_run import PhaseRun, choose_precision, process_state
 from offramp.training.plan import Plan
 from offramp.training.progress import without_bars
@@ -87,7 +88,7 @@ def run(
     process.wait_for_everyone()
     with saying_only(lambda _: process.is_main_process), expecting_new_exits():  # what every process finds, once
         material = prepare(plan, task)
-    for said in (said_of_long_texts(material), said_of_rare_labels(task)):
+    for said in (said_of_long_texts(material), said_of_rare_labels(task), said_of_labels_alike(task)):
         if said:
             console.print(said)
     recipe = recipe_from_json(plan.recipe)
@@ -101,13 +102,16 @@ def run(
     if process.is_main_process and not resume:  # now that all that can be wrong with the input was looked at
         folder.begin(plan)
     process.wait_for_everyone()
-    for phase in phases:
-        phase.carry_out()
-        process.wait_for_everyone()
-    if process.is_main_process:
-        about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}
-        about["trained_on"] = task.split("train").digest()
-        folder.finish(material.model, material.encoder, plan, task, about)
+    try:
+        for phase in phases:
+            phase.carry_out()
+            process.wait_for_everyone()
+        if process.is_main_process:
+            about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}
+            about["trained_on"] = task.split("train").digest()
+            folder.finish(material.model, material.encoder, plan, task, about)
+    except SafetensorError as error:  # of weights that were to be written
+        raise OfframpError(f"{folder.path} could not be written ({one_line(error)})") from error
     process.wait_for_everyone()
     model = material.model
     model.eval()

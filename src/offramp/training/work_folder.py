@@ -42,7 +42,7 @@ class WorkFolder:
             return
         begun = self.plan.is_file()
         if not overwrite:
-            other = "--resume to go on with the run in it, " if begun else ""
+            other = "--resume to go on with the run in it, or " if begun else ""
             raise OfframpError(f"{self.path} exists and is not empty: name another folder, or say {other}--overwrite")
         if not begun and not (self.path / self.sign).is_file():
             raise OfframpError(f"{self.path} is not {self.kind}: nothing in it will be overwritten")

@@ -25,6 +25,7 @@ def open_session(write: Callable[[Graph], bytes], threads: int) -> Any:
     Threads spin for a while after each run, so two sessions with several threads each slow each other down many times.
     """
     runtime = needs("onnxruntime", "onnx")
+    runtime.disable_telemetry_events()
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
