@@ -20,8 +20,8 @@ from offramp.engine.graphs.weights import EmbeddingWeights, LayerWeights, Linear
 FEW, SOME = 128, 1024
 """Up to FEW rows our own product is as fast as the library's, and takes the activation along; above SOME its tiles are
 larger."""
-DIFFERENT = (1, FEW + 1, SOME + 1)
-"""Numbers of tokens at which a layer runs other programs."""
+OTHER_PROGRAMS_FROM = (1, FEW + 1, SOME + 1)
+"""Tokens from which on a layer runs other programs than before."""
 PROGRAMS = 16
 """Programs of attention for each multiprocessor."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from offramp.engine.graphs.captured import Captured
 from offramp.engine.graphs.heads import Heads, gather
-from offramp.engine.graphs.layers import DIFFERENT, Layers, Products
+from offramp.engine.graphs.layers import OTHER_PROGRAMS_FROM, Layers, Products
 from offramp.engine.graphs.memory import LANES, Intake, Lane, Places, Pool, Rows, Scratch, Slot, state_buffers
 from offramp.engine.graphs.sizes import ROWS, fitting, token_sizes
 from offramp.engine.graphs.stages import Move, stages_of, states_of
@@ -216,7 +216,7 @@ class Programs:
         self.products.try_out(list(self.weights.products()), self.token_sizes)
         for tokens in self.token_sizes:
             self._layers(0, tokens, self._out(0, tokens))
-        few_and_many = {fitting(self.token_sizes, min(tokens, self.most_tokens)) for tokens in DIFFERENT}
+        few_and_many = {fitting(self.token_sizes, min(tokens, self.most_tokens)) for tokens in OTHER_PROGRAMS_FROM}
         for stage in range(1, len(self.stages)):  # its layers may have other shapes
             for tokens in few_and_many:
                 pool = self.pools[stage]
