@@ -30,6 +30,8 @@ EMBED = "embed.onnx"
 PRECISIONS = ("fp32", "int8")
 FORMAT = 1
 """Of the manifest: raised when a loop written for it would no longer run the folder."""
+LOOP_RULES = ("entropy", "confidence", "patience", "fixed")
+"""What `examples/onnx_loop.py` knows."""
 
 
 def export(
@@ -153,7 +155,7 @@ every layer, first to last: layers that share their weights share a file. After 
 n and which are `asked`, and leave by the policy `{policy}`; the last exit takes everybody.
 
 {alone}A loop of 40 lines in onnxruntime and numpy is `examples/onnx_loop.py` of offramp, explained in
-`docs/how-to/export.md`:
+`docs/how-to/export.md`{but}:
 
 ```
 python onnx_loop.py {name} "a text"
@@ -180,4 +182,13 @@ def readme(name: str, manifest: dict[str, Any]) -> str:
         length=manifest["max_length"],
         policy=policy_from_json(manifest["policy"]),
         alone=ALONE if manifest["precision"] == "int8" else "",
+        but=f"; {reason}" if (reason := why_not_by_the_loop(manifest)) else "",
     )
+
+
+def why_not_by_the_loop(manifest: dict[str, Any]) -> str | None:
+    """What `examples/onnx_loop.py` lacks to run the folder."""
+    rule = manifest["policy"]["policy"]
+    if rule in LOOP_RULES:
+        return None
+    return f"it knows {', '.join(LOOP_RULES[:-1])} and {LOOP_RULES[-1]}, and has to be taught `{rule}`"

@@ -313,6 +313,8 @@ def others(home: Path, bert: Path) -> Path:
         AutoModelForSequenceClassification.from_config(config).save_pretrained(home / name)
     AutoModelForSequenceClassification.from_config(tiny_backbone("bert", 1)).save_pretrained(home / "shallow")
     offramp.convert(bert, home / "converted", overwrite=True)
+    shutil.copytree(home / "converted", home / "plain")
+    (home / "plain" / "training.json").write_text('{"recipe": {"name": "plain"}}')
     shutil.copytree(bert, home / "poolerless")
     tensors = load_file(bert / "model.safetensors")
     kept = {name: tensor for name, tensor in tensors.items() if "pooler" not in name}
@@ -330,6 +332,7 @@ REFUSED: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "no pooler": ("poolerless", "reviews.csv", (), "lacks the pooler below its classifier"),
     "one layer": ("shallow", "reviews.csv", (), "has one layer"),
     "exits": ("converted", "reviews.csv", (), "has exits already: offramp calibrate"),
+    "plain": ("plain", "reviews.csv", (), "plain --recipe frozen … teaches the others"),
     "wrong path": ("no/such/model", "reviews.csv", (), "there is no folder"),
     "no file": ("bert", "review.csv", (), "did you mean"),
     "empty": ("bert", "empty.csv", (), "empty.csv"),

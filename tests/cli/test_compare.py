@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,6 +35,21 @@ def test_compare(run: Callable[..., Result], folders: list[Path], tmp_path: Path
     assert "deebert [bold]" in done.out
     assert f"report  {tmp_path / 'out' / 'report.html'}" in done.out
     assert (tmp_path / "out" / "report.html").is_file()
+
+
+def test_a_column_that_nobody_has_is_left_out(
+    run: Callable[..., Result], folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.evaluation.comparison.drawing_is_possible", lambda: False)
+    assert "ELUE" in run("compare", *folders, "--out", tmp_path / "out").out
+    for number, folder in enumerate(folders):
+        results = folder / "evaluation" / "dev" / "results.json"
+        about = json.loads(results.read_text())
+        about["sweeps"] = [sweep | {"elue": None} for sweep in about["sweeps"]]
+        results.write_text(json.dumps(about))
+        table = run("compare", *folders, "--out", tmp_path / "out").out
+        assert ("ELUE" in table) == (number == 0)
+    assert "–" not in table
 
 
 def test_seeds(run: Callable[..., Result], folders: list[Path], tmp_path: Path) -> None:

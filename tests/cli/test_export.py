@@ -57,6 +57,17 @@ def test_export_and_run_without_offramp_and_torch(folder: Path, tmp_path: Path, 
     assert loop_without((*MISSING, "numpy"), tmp_path / "out" / "exported", text).returncode != 0, "nothing is blocked"
 
 
+@pytest.mark.parametrize("policy", ["patience(2)", "window(2)", "entropy(0.1) | patience(2)"])
+def test_it_says_where_the_loop_is_not_enough(folder: Path, tmp_path: Path, run: Run, policy: str) -> None:
+    done = run("export", folder, tmp_path / "exported", "--policy", policy)
+    assert done.status == 0, done.err
+    runs = loop_without(MISSING, tmp_path / "exported", "a good film").returncode == 0
+    assert runs == (policy == "patience(2)")
+    assert runs == ("onnx_loop.py cannot run it as it is: it knows entropy, confidence, patience" not in done.err)
+    page = (tmp_path / "exported" / "README.md").read_text(encoding="utf-8")
+    assert runs == ("has to be taught" not in page)
+
+
 def test_overwriting(folder: Path, tmp_path: Path, run: Run) -> None:
     assert run("export", folder, tmp_path / "exported").status == 0
     refused = run("export", folder, tmp_path / "exported")

@@ -69,7 +69,8 @@ def test_ctrl_c(run: Run, models: dict[str, Path], rows: Path, format: str, monk
         stopped = run("predict", models["single"], rows, *options, "--policy", POLICY, "--batch-size", 2)
     assert stopped.status == 130
     where = f"{out} holds their answers" if out else "their answers were written"
-    told = re.fullmatch(rf"stopped after (\d+) rows: {re.escape(where)}, whole lines only\n", stopped.err)
+    more = "; --resume goes on from there" if format in ("jsonl", "csv", "tsv") else ""
+    told = re.fullmatch(rf"stopped after (\d+) rows: {re.escape(where)}, whole lines only{more}\n", stopped.err)
     assert told, stopped.err
     written = int(told[1])
     assert 0 < written <= 270

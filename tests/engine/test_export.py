@@ -356,7 +356,8 @@ def test_the_loop_says_what_it_knows(place: Path) -> None:
     _, folder = exported(place, "bert")
     about, sessions, tokenizer = opened(folder)
     about = {**about, "policy": policy_from_text("window(2)").to_json()}
-    with pytest.raises(SystemExit, match="does not know the rule window: it knows entropy, confidence, patience"):
+    known = f"{', '.join(exported_folder.LOOP_RULES[:-1])} and {exported_folder.LOOP_RULES[-1]}"
+    with pytest.raises(SystemExit, match=f"does not know the rule window: it knows {known}"):
         loop().answer(about, sessions, tokenizer.encode("a film"))
 
 

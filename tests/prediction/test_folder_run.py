@@ -252,7 +252,10 @@ def test_files_that_come_and_change(run: Run, model: Path, folder: Path, tmp_pat
 WRONG = [
     (("{folder}",), "answers in parts are several files: name a folder for them with --out"),
     (("{folder}", "--out", "{folder}/answers"), "lies in the input"),
-    (("{folder}", "--out", "{folder}/a.csv"), "lies in the input"),
+    (
+        ("{folder}", "--out", "a.csv"),
+        "a folder of parts; name a folder, such as --out a --format csv",
+    ),
     (("{folder}", "--out", "other"), "other is not empty and holds no manifest.json: name another folder"),
     (("{folder}", "--out", "file"), "file is a file: name a folder for the answers"),
     (

@@ -10,12 +10,14 @@ import torch
 
 from offramp.errors import OfframpError
 from offramp.interop import huggingface, load, own
-from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
+from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint, read_json
 from offramp.interop.loading import expecting_new_exits, find_dialect
 from offramp.models import MultiExitModel
 from offramp.models.config import SEVERAL_LABELS
+from offramp.recipes.plain import Plain
 from offramp.shipped import resolve
 from offramp.tasks.encoding import TextEncoder, text_encoder
+from offramp.tasks.trained import RECORD, recipe_name
 
 OTHERS = {
     "TokenClassification": "labels each token of a text",
@@ -48,6 +50,11 @@ def refuse_no_classifier(checkpoint: Checkpoint, name: str) -> None:
     config, kind = checkpoint.config, (checkpoint.config.get("architectures") or ["model"])[0]
     dialect = find_dialect(checkpoint)
     if dialect is own:
+        if is_plain(name):
+            raise OfframpError(
+                f"{name} has exits already, and only its last one was trained: offramp train --backbone {name} "
+                "--recipe frozen … teaches the others"
+            )
         raise OfframpError(f"{name} has exits already: offramp calibrate {name} --max-loss 0.01 makes a policy for it")
     if dialect is not huggingface:
         raise OfframpError(f"{name} has exits already: offramp convert {name} OUT makes an offramp model of it")
@@ -68,6 +75,12 @@ def refuse_no_classifier(checkpoint: Checkpoint, name: str) -> None:
     outputs = len(checkpoint.tensors[f"{head}.weight"])
     if config.get("problem_type") == "regression" and outputs > 1:
         raise OfframpError(f"{name} answers with {outputs} numbers: exits can be added to a model that gives one")
+
+
+def is_plain(name: str) -> bool:
+    """Whether a folder of ours was trained by the recipe `plain`."""
+    record = Path(resolve(name)) / RECORD
+    return record.is_file() and recipe_name(read_json(record)) == Plain.name
 
 
 @torch.no_grad()

@@ -33,7 +33,10 @@ ROWS = {"cuda": 8192}
 """That are measured at most, by device."""
 FEW_ROWS = 512
 
-NOTE = "ONNX Runtime, OpenVINO and what is called sorted take their batches from rows sorted by length."
+NOTE = (
+    "ONNX Runtime, OpenVINO and what is called sorted take their batches from rows sorted by length. "
+    "Shares and × are medians over rounds, each of ratios within one: not quotients of the columns."
+)
 
 EXAMPLES = """
 Examples:

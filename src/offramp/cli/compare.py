@@ -95,7 +95,7 @@ def _show(comparison: Comparison) -> None:
 def _table(title: str, rows: list[Row]) -> Table:
     table = Table(title=escape(title), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("name", overflow="fold", min_width=12)
-    shown = [key for key in COLUMNS if key in rows[0].numbers]
+    shown = [key for key in COLUMNS if any(row.numbers.get(key) is not None for row in rows)]
     for key in shown:
         table.add_column(COLUMNS[key], justify="right", no_wrap=True)
     for row in rows:

@@ -31,6 +31,7 @@ def export_command(
 ) -> None:
     """Write embeddings, layers and exits as ONNX files, with policy and tokenizer, for other runtimes."""
     from offramp.exported_folder import export as export_model
+    from offramp.exported_folder import why_not_by_the_loop
     from offramp.policies import policy_from_json
 
     manifest = export_model(
@@ -41,3 +42,5 @@ def export_command(
         f"{folder}: {len(manifest['layers'])} layers, {len(manifest['exits'])} exits, {manifest['task']}, {precision}, "
         f"{size:.1f} MB; leaves by {policy_from_json(manifest['policy'])}"
     )
+    if reason := why_not_by_the_loop(manifest):
+        typer.echo(f"examples/onnx_loop.py cannot run it as it is: {reason}", err=True)

@@ -6,6 +6,7 @@ import os
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from offramp.engine import Engine, Prediction, Text
     from offramp.models import MultiExitModel
     from offramp.policies import Policy
+    from offramp.prediction.begun_file import BegunFile
     from offramp.prediction.files import Writer
     from offramp.prediction.inputs import Item
     from offramp.tasks import Task
@@ -40,6 +42,8 @@ Examples:
   offramp predict runs/reviews new.csv --out answers.csv --keep id
 
   offramp predict runs/rte "The cat sat on the mat." --pair "The mat was sat on."
+
+  offramp predict runs/reviews new.csv --out answers.csv --keep id --resume
 
   cat texts.txt | offramp predict runs/sst2 - > answers.jsonl
 
@@ -107,6 +111,9 @@ def predict(
     workers: Workers = None,
     rows_per_part: RowsPerPart = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the answers that are there.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the --out file of a run that was stopped: .jsonl, .csv, .tsv.")
+    ] = False,
 ) -> None:
     """Answer texts with label, score and exit layer: a stream, in the order of the input, whatever its size.
 
@@ -117,6 +124,7 @@ def predict(
     from offramp.interop import load
     from offramp.policies import policy_from_text
     from offramp.prediction import SpanPredictor
+    from offramp.prediction.begun_file import read_begun
     from offramp.prediction.files import open_writer
     from offramp.prediction.inputs import ANSWER
     from offramp.tasks.labels import label_names
@@ -127,12 +135,15 @@ def predict(
         say_own_policy(opened)
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
     settings |= {"precision": precision, "backend": backend, "threads": threads}
+    if resume and (overwrite or out is None):
+        raise OfframpError("--resume goes on with the file of --out, which --overwrite would replace: say one of them")
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}
     if opened.objective.name == "span":
         of_labels = {"text": text, "text_pair": text_pair, "keep": keep, "format": format, "task": task, "split": split}
         why = "is for models that answer with labels: this one answers the questions of a file (--data FILE)"
         refuse(why, **of_labels, data_dir=data_dir, submission=submission)
         refuse("is for upload files", original_names=original_names or None)
+        refuse("is for a file of labels: these answers are written once all are there", resume=resume or None)
         refuse(why, engine=None if engine == "local" else engine, workers=workers, rows_per_part=rows_per_part)
         settings |= {name: value for name, value in spans.items() if value is not None}
         if len(policies) > 1:
@@ -144,6 +155,7 @@ def predict(
     if engine != "local" or (input is not None and os.path.isdir(input)):  # noqa: PTH112 - Path.is_dir may raise
         refuse("has no meaning for a folder of answers", pair=pair, task=task, data_dir=data_dir, split=split)
         refuse("has no meaning for a folder of answers", submission=submission, original_names=original_names or None)
+        refuse("is not needed for a folder of answers: the same command goes on", resume=resume or None)
         if len(policies) > 1 or input is None:
             raise OfframpError("expected a file or a folder to answer, and one policy")
         written: dict[str, Any] = {"format": format, "overwrite": overwrite, "rows_per_part": rows_per_part}
@@ -159,7 +171,7 @@ def predict(
     if submission is not None:
         if chosen is None or input is not None:
             raise OfframpError("upload files are of a task's test rows: give --task and --data-dir, and no input")
-        refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format)
+        refuse("has no meaning with --submission", **columns, out=out, pair=pair, format=format, resume=resume or None)
         _submit(engines, chosen, split, submission, original_names)
         return
     if chosen is not None or split is not None or original_names:
@@ -171,7 +183,11 @@ def predict(
     beside, items = _input(opened, input, format, pair, **columns)
     if out is not None and out.exists() and Path(input).exists() and out.samefile(input):
         raise OfframpError(f"{out} is the input: name another file for the answers")
-    _answer_all(engines[0], items, open_writer(out, (*beside, *ANSWER), overwrite), out)
+    begun = read_begun(out, (*beside, *ANSWER)) if resume and out is not None and out.exists() else None
+    if begun is not None and begun.rows:
+        _go_on(engines[0], items, begun, input)
+    else:
+        _answer_all(engines[0], items, open_writer(out, (*beside, *ANSWER), overwrite or begun is not None), out)
 
 
 def _input(
@@ -203,12 +219,28 @@ def _input(
     return beside, inputs.table_items(inputs.open_table(input, format), model, text, text_pair, names)
 
 
+def _go_on(engine: Engine, items: Iterator[Item], begun: BegunFile, input: str) -> None:
+    """Answer what is missing in a file; the last rows that it has are answered once more, and compared."""
+    from offramp.prediction.inputs import answer_cells
+
+    skipped = sum(1 for _ in islice(items, begun.rows - len(begun.last)))
+    compared = list(islice(items, len(begun.last)))
+    texts: list[Any] = [text for text, _ in compared]
+    for (_, beside), prediction in zip(compared, engine(texts), strict=True):
+        begun.must_be({**beside, **answer_cells(prediction)})
+    begun.must_not_outlast(input, skipped + len(compared))
+    typer.echo(f"{begun.path} holds the answers to {begun.rows:,} rows already: going on", err=True)
+    engine.cut = 0
+    _answer_all(engine, items, begun.writer(), begun.path)
+
+
 def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path | None) -> None:
     """Answer and write, some rows at a time; say how far it came if it is stopped."""
-    from offramp.prediction.files import heeding_ctrl_c
+    from offramp.prediction.files import LineWriter, heeding_ctrl_c
     from offramp.prediction.inputs import answer_cells
     from offramp.tasks.encoding import what_is_cut
 
+    before = writer.written
     beside: deque[dict[str, object]] = deque()
     rows: list[dict[str, object]] = []
     failed, first = 0, ""
@@ -238,7 +270,8 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
                 out.unlink(missing_ok=True)
             raise Interrupted("stopped before the first answer: nothing was written") from None
         where = f"{out} holds their answers" if out else "their answers were written"
-        raise Interrupted(f"stopped after {writer.written:,} rows: {where}, whole lines only") from None
+        again = "; --resume goes on from there" if isinstance(writer, LineWriter) and out else ""
+        raise Interrupted(f"stopped after {writer.written:,} rows: {where}, whole lines only{again}") from None
     except OfframpError as error:
         if not writer.written:
             if out is not None:
@@ -250,10 +283,10 @@ def _answer_all(engine: Engine, items: Iterator[Item], writer: Writer, out: Path
         writer.close()
     if out is not None:
         typer.echo(f"{out}: {writer.written:,} answers under {engine.policy}", err=True)
-    if said := what_is_cut(engine.cut, writer.written, engine.encoder.max_length):
+    if said := what_is_cut(engine.cut, writer.written - before, engine.encoder.max_length):
         typer.echo(said, err=True)
     if failed:
-        raise OfframpError(f"{failed:,} of {writer.written:,} rows have no answer; the first is {first}")
+        raise OfframpError(f"{failed:,} of {writer.written - before:,} rows have no answer; the first is {first}")
 
 
 def _answered(prediction: Prediction) -> tuple[str | float, int]:

@@ -59,6 +59,9 @@ def predict_folder(
 
     if out is None:
         raise OfframpError("answers in parts are several files: name a folder for them with --out")
+    if out.suffix.lower().lstrip(".") in FORMATS and not out.is_dir():
+        hint = f"--out {out.with_suffix('')} --format {out.suffix.lower().lstrip('.')}"
+        raise OfframpError(f"{out}: these answers are a folder of parts; name a folder, such as {hint}")
     if format not in (None, *FORMATS):
         raise OfframpError(f"--format {format}: answers are written as {', '.join(FORMATS)}")
     run = _run(engine, workers, model)

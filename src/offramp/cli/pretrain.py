@@ -54,7 +54,7 @@ def _run(help: str, *names: str) -> Any:
 @app.command(epilog=EXAMPLES)
 def pretrain(
     context: typer.Context,
-    out: Annotated[Path, typer.Option(help="Folder to write; offramp.load and AutoModel open it.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, for offramp.load and (no ElasticBERT) AutoModel.")],
     text: Annotated[list[Path] | None, _text("File or folder: plain text, .gz, .xz, .parquet; more than once.")] = None,
     corpus: Annotated[
         Path | None, _text("Where the tokens are kept, or lie from an earlier run (default: OUT-corpus).")
@@ -66,7 +66,7 @@ def pretrain(
         int | None, _text("Of a new vocabulary (default: 16384), or to cut a taken one to: the text's commonest words.")
     ] = None,
     cased: Annotated[bool, _text("Keep capitals in a new vocabulary.", "--cased")] = False,
-    held_out: Annotated[float, _text("Share of the text, in whole documents, that only scores.")] = 0.005,
+    held_out: Annotated[float, _text("Share of the text, in whole documents, that only scores; 0: none.")] = 0.005,
     only_tokenise: Annotated[bool, _text("Make vocabulary and tokens, and stop.", "--only-tokenise")] = False,
     start: Annotated[str | None, _model("Go on from this encoder (folder or hub name) instead of a new one.")] = None,
     config: Annotated[Path | None, _model("A Hugging Face config.json to build a new backbone from.")] = None,
@@ -79,7 +79,7 @@ def pretrain(
     steps: Annotated[int, _learning("Optimiser steps.")] = 20_000,
     batch_size: Annotated[int, _learning("Rows a step, over all processes and micro-batches.")] = 256,
     length: Annotated[int, _learning("Tokens a row.")] = 128,
-    long_length: Annotated[int | None, _learning("Tokens a row in one step of ten.")] = None,
+    long_length: Annotated[int | None, _learning("Tokens a row in about one step of ten.")] = None,
     mask_rate: Annotated[float, _learning("Share of the words to guess.")] = 0.15,
     order: Annotated[bool, _learning("Ask for the order of sentences, too.", "--order/--no-order")] = True,
     teacher: Annotated[
@@ -111,7 +111,7 @@ def pretrain(
     compile_: Annotated[
         bool | None, _run("Compile layers and heads (default: on GPUs).", "--compile/--no-compile")
     ] = None,
-    log_every: Annotated[int, _run("Steps between lines of the log.")] = 50,
+    log_every: Annotated[int, _run("Steps between lines of the log; 0: at the end.")] = 50,
     score_every: Annotated[int, _run("Steps between looks at the held-out text; 0: at the end.")] = 1000,
     save_every: Annotated[int, _run("Steps between checkpoints; 0: none.")] = 1000,
     resume: Annotated[bool, _run("Go on with the run in --out.", "--resume")] = False,

@@ -18,6 +18,7 @@ from offramp.interop.dialect import (
     rows,
     source_of,
 )
+from offramp.interop.huggingface import usual_pooling
 from offramp.models import MultiExitConfig
 
 UNUSED = r"predictions\.|sop_classifier\.|.*position_ids$"
@@ -50,7 +51,11 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     if trained[0] is not None:
         refuse_exit_options(checkpoint, wishes)
     outputs = rows(checkpoint, f"{trained[0]}.weight") if trained[0] else wishes.num_labels or 2
-    options = {"exit_layers": layers, "exit_dropout": encoder.hidden_dropout_prob} | wishes.exit_options
+    options = {"exit_layers": layers, "exit_dropout": encoder.hidden_dropout_prob}
+    options |= {"pooling": usual_pooling(checkpoint, trained[0])} | wishes.exit_options
     config = MultiExitConfig(backbone_config=encoder, **options, **label_options(checkpoint, outputs))
-    poolers = pooler_of_each(config, lambda layer: prefix + ElasticBertBackbone.pretrained_pooler(layer))
+    has_poolers = checkpoint.has(re.escape(f"{prefix}encoder.pooler."))  # else pre-trained without sentence order
+    poolers = pooler_of_each(
+        config, lambda layer: prefix + ElasticBertBackbone.pretrained_pooler(layer) if has_poolers else None
+    )
     return Translation(config, source_of(prefix, poolers, trained + [None] * config.num_exits), ignored=UNUSED)

@@ -115,25 +115,30 @@ def on_stop(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
 
 
 class LineWriter(Writer):
-    """JSON lines, CSV or TSV. Unbuffered, and each write is whole lines: a kill between writes leaves whole lines."""
+    """JSON lines, CSV or TSV. Unbuffered, and each write is whole lines: a kill between writes leaves whole lines.
 
-    def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str], format: str) -> None:
+    `begun` is how many bytes of an earlier run the stream stands behind.
+    """
+
+    def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str], format: str, begun: int = 0) -> None:
         super().__init__(stream, name, columns)
         self.format = format
-        self.size = 0
-        if format != "jsonl":
+        self.size = begun
+        if format != "jsonl" and not begun:
             with self._naming_the_file():
-                self._put(self._lines([self.columns]))
+                self._put(self.lines([self.columns], format))
 
     def _write(self, rows: Answers) -> None:
         if self.format == "jsonl":
             self._put("".join(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in rows))
         else:
-            self._put(self._lines([[row[column] for column in self.columns] for row in rows]))
+            self._put(self.lines([[row[column] for column in self.columns] for row in rows], self.format))
 
-    def _lines(self, rows: Sequence[Sequence[Any]]) -> str:
+    @staticmethod
+    def lines(rows: Sequence[Sequence[Any]], format: str) -> str:
+        """Rows of cells as CSV or TSV."""
         cells = [[_cell(value) for value in row] for row in rows]
-        if self.format == "tsv":  # as GLUE's files: tabs part cells, line ends rows, and nothing is quoted
+        if format == "tsv":  # as GLUE's files: tabs part cells, line ends rows, and nothing is quoted
             return "".join("\t".join(cell.translate(NO_TSV) for cell in row) + "\n" for row in cells)
         lines: list[str] = []
         csv.writer(SimpleNamespace(write=lines.append)).writerows(cells)  # ends lines by \r\n, and so quotes either

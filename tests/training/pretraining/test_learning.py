@@ -184,6 +184,11 @@ def test_matrices_inside_layers_are_muons(optimiser: str, corpus: Corpus) -> Non
         ({"precision": "fp16"}, "precision"),
         ({"long_length": 32}, "must be longer"),
         ({"groups": 0}, "groups must be 1"),
+        ({"learning_rate": -1.0}, "learning rate must be 0 or more"),
+        ({"learning_rate": float("nan")}, "learning rate must be 0 or more"),
+        ({"clip": -1.0}, "clip must be 0 or more"),
+        ({"weight_decay": -5.0}, "weight decay must be 0 or more"),
+        ({"seed": -3}, "seed must be 0 or more"),
     ],
 )
 def test_plans_that_make_no_sense(settings: dict[str, object], message: str) -> None:

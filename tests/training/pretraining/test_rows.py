@@ -82,6 +82,24 @@ def test_masks_follow_the_rule() -> None:
     assert not (ids[others] == MASK).any()
 
 
+def test_special_tokens_are_neither_masked_nor_put_in_a_words_place() -> None:
+    """Wherever a vocabulary has them, and also in rows that hold little else."""
+    special = (50, 51, 52, 53, 54)
+    words = Words(100, 50, 51, 52, special=special)
+    tokens = np.random.default_rng(0).integers(0, 100, 40_000).astype(np.uint16)
+    tokens[np.random.default_rng(1).random(40_000) < 0.9] = 53
+    rows = [RowSource(tokens, words, Layout(64, 16), 1).step(step) for step in range(20)]
+    ids, positions, targets = (torch.cat([getattr(r, n) for r in rows]) for n in ("ids", "positions", "targets"))
+    seen, known = ids.gather(1, positions), torch.tensor(special)
+    masked = torch.isin(targets, known)
+    assert masked.any()
+    assert not masked.all()
+    assert torch.equal(seen[masked], targets[masked])
+    changed = seen[~masked][seen[~masked] != 52]
+    assert not torch.isin(changed, known).any()
+    assert {0, 99} <= set(changed.tolist()) | set(targets[~masked].tolist())
+
+
 def test_halves_are_cut_after_a_sentence_and_swapped_half_of_the_time() -> None:
     rows = source(length=64, batch=16, swapping=True)
     plain = stream()

@@ -210,6 +210,30 @@ def test_going_on_from_an_encoder(corpus: Corpus, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "further" / "config.json").read_text())["model_type"] == "elasticbert"
 
 
+@pytest.mark.parametrize("start", [True, False])
+def test_an_elasticbert_that_was_not_asked_for_the_order_is_opened(start: bool, corpus: Corpus, tmp_path: Path) -> None:
+    """It has no poolers; exits read the mean of the tokens, as those of other families do."""
+    settings: dict[str, Any] = {"shape": {**SHAPE, "model_type": "elasticbert"}}
+    if start:
+        pretrain(plan(steps=1), corpus, tmp_path / "bert", watching=OFTEN, quiet=True)
+        settings = {"start": str(tmp_path / "bert"), "family": "elasticbert"}
+    pretrain(plan(**settings, order=False, steps=1), corpus, tmp_path / "out", watching=OFTEN, quiet=True)
+    model = offramp.load(tmp_path / "out", num_labels=3)
+    assert set(model.config.poolings) == {"mean"}
+    first = weights(tmp_path / "out")["elasticbert.encoder.layer.0.output.dense.weight"]
+    assert torch.equal(model.backbone.model.encoder.layer[0].output.dense.weight, first)
+    assert "Auto classes" not in (tmp_path / "out" / "README.md").read_text()
+
+
+def test_text_of_which_nothing_is_held_out(corpus: Corpus, tmp_path: Path) -> None:
+    whole = small_corpus(tmp_path, held_out=0.0)
+    pretrain(plan(steps=2), whole, tmp_path / "out", watching=Watching(0, 1, 1), quiet=True)
+    assert json.loads((tmp_path / "out" / "pretraining.json").read_text())["held_out"] is None
+    assert "held-out documents" not in (tmp_path / "out" / "README.md").read_text()
+    assert [entry["step"] for entry in log_of(tmp_path / "out")] == [2]
+    assert offramp.load(tmp_path / "out").backbone.depth == 4
+
+
 def test_a_run_is_not_gone_on_with_under_other_settings(corpus: Corpus, tmp_path: Path) -> None:
     folder = PretrainingFolder(tmp_path / "out")
     folder.begin({**plan().to_json(), "corpus": corpus.digest})
@@ -234,6 +258,11 @@ def test_a_loss_that_is_no_number_stops_the_run(corpus: Corpus, tmp_path: Path) 
         (["--text", "{folder}/text.txt", "--start", "{folder}"], "no vocabulary that can be read"),
         (["--text", "{folder}/text.txt", "--config", "{folder}/text.txt"], "not valid JSON"),
         (["--text", "{folder}/text.txt", "--vocabulary", "{folder}"], "no vocabulary that can be read"),
+        (["--text", "{folder}/text.txt", "--log-every", "-1"], "log every must be 0 or more"),
+        (
+            ["--text", "{folder}/text.txt", "--batch-size", "4"],
+            "held out, too few to be scored in rows of 128",
+        ),
         (["--resume"], "there is no pre-training to resume"),
     ],
 )

@@ -9,6 +9,8 @@ import yaml
 
 from offramp.training.card import an
 
+AUTO = "`AutoModel`, `AutoModelForMaskedLM` and the other Auto classes of transformers open it, too."
+
 
 def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
     """A README.md: what it is, how to use it, what it was trained on, and how good every exit is."""
@@ -22,7 +24,6 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         f"| {file['tokens']['held_out']:,} |"
         for file in record["corpus"]["files"]
     ]
-    losses = [f"| {layer} | {loss:.3f} |" for layer, loss in enumerate(record["held_out"]["words"], start=1)]
     settings = {
         key: value for key, value in record["plan"].items() if not isinstance(value, Mapping) and value is not None
     }
@@ -40,8 +41,7 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         f"offramp train --backbone {name} --data yours.csv --text TEXT --label LABEL --out runs/yours",
         "```",
         "",
-        "`AutoModel`, `AutoModelForMaskedLM` and the other Auto classes open it, too.",
-        "",
+        *([] if record["family"] == "elasticbert" else [AUTO, ""]),
         "## Text",
         "",
         "| file | documents | tokens | tokens held out |",
@@ -51,12 +51,7 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         f"{record['tokens_seen'] / 1e6:,.0f} million tokens were seen in {record['seconds']:,.0f} s "
         f"on {record['device']}.",
         "",
-        "## Masked-LM loss of each exit, on held-out documents",
-        "",
-        "| layer | loss |",
-        "|---|---|",
-        *losses,
-        "",
+        *losses(record["held_out"]),
         "## Settings",
         "",
         "| setting | value |",
@@ -64,3 +59,11 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         *(f"| {key.replace('_', ' ')} | {value} |" for key, value in settings.items()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def losses(held_out: Mapping[str, Any] | None) -> list[str]:
+    """How good every exit is; nothing where no text was held out."""
+    if held_out is None:
+        return []
+    rows = [f"| {layer} | {loss:.3f} |" for layer, loss in enumerate(held_out["words"], start=1)]
+    return ["## Masked-LM loss of each exit, on held-out documents", "", "| layer | loss |", "|---|---|", *rows, ""]

@@ -95,7 +95,8 @@ class PretrainingModel(nn.Module):
 
         With gradient equilibrium a layer gets the mean of the gradients of the exits above, not their sum.
         """
-        hidden = self.backbone.embed(rows.ids, rows.types)
+        has_types = self.backbone.config.type_vocab_size > 1  # RoBERTa's all have one
+        hidden = self.backbone.embed(rows.ids, rows.types if has_types else None)
         mask = self.backbone.mask(rows.mask, hidden) if isinstance(rows, PairRows) else None  # others are full
         for layer in range(exits[-1] + 1):
             hidden = self.backbone.layer(layer, hidden, mask)

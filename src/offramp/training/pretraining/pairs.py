@@ -90,16 +90,17 @@ def read_pairs(path: str | Path, tokenizer: Any) -> Pairs:
     if columns.pair is None:
         raise OfframpError(f"{path}: pairs need two columns of texts; it has {', '.join(map(repr, table.columns))}")
     examples = read_rows(table, columns).examples(())
+    assert examples.pairs is not None
     ids = np.full((len(examples), LENGTH), tokenizer.pad_token_id, dtype=np.int32)
     first, total = np.zeros(len(examples), dtype=np.int32), np.zeros(len(examples), dtype=np.int32)
     for start in range(0, len(examples), AT_ONCE):
         part = slice(start, start + AT_ONCE)
-        encoded = tokenizer(
-            examples.texts[part], (examples.pairs or [])[part], truncation="longest_first", max_length=LENGTH
-        )
+        encoded = tokenizer(examples.texts[part], examples.pairs[part], truncation="longest_first", max_length=LENGTH)
         for row, (tokens, sequence) in enumerate(zip(encoded["input_ids"], encoded.encodings, strict=True), start):
             ids[row, : len(tokens)] = tokens
             total[row] = len(tokens)
+            if 1 not in sequence.sequence_ids:
+                raise OfframpError(f"{path}: the second text of pair {row + 1} has no words: {examples.pairs[row]!r}")
             first[row] = sequence.sequence_ids.index(1)
     tokenizer.backend_tokenizer.no_truncation()  # or it would be saved with the model
     alike = np.asarray(examples.labels, dtype=np.float64)

@@ -76,6 +76,9 @@ class PretrainingPlan:
                 object.__setattr__(self, name, str(Path(value).absolute()))
         one_of("precision", self.precision, tuple(kind for kind in PRECISIONS if kind != "fp16"))
         one_of("optimiser", self.optimiser, OPTIMISERS)
+        for name in ("learning_rate", "weight_decay", "teacher_weight", "clip", "seed"):
+            if not (math.isfinite(getattr(self, name)) and getattr(self, name) >= 0):
+                raise OfframpError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
         for name in ("steps", "batch_size", "groups", "accumulate"):
             if getattr(self, name) < 1:
                 raise OfframpError(f"{name.replace('_', ' ')} must be 1 or more, not {getattr(self, name)}")

@@ -105,6 +105,7 @@ class RowSource:
         ends = np.zeros(words.size, dtype=bool)
         ends[list(words.sentence_ends)] = True
         self._ends_sentence = ends
+        self._ordinary = np.setdiff1d(np.arange(words.size), words.special)
 
     def step(self, step: int) -> Rows:
         """The rows of step number `step` (0-based)."""
@@ -130,14 +131,18 @@ class RowSource:
         return body
 
     def _masked(self, body: NDArray[np.int64], draw: np.random.Generator) -> Rows:
-        """Choose the same number of places in each row; of them 80 % become [MASK], 10 % a random word, 10 % stay."""
+        """Choose the same number of places in each row; of them 80 % become [MASK], 10 % a random word, 10 % stay.
+
+        Special tokens are chosen only where a row has too few others, and stay.
+        """
         ids, types, order = self._swapped(body, draw) if self.layout.swapping else (self._whole(body), None, None)
         chance = draw.random(ids.shape, dtype=np.float32)
         chance[np.isin(ids, self.words.special)] = 2  # never chosen
         positions = np.argpartition(chance, self.masked, axis=1)[:, : self.masked]  # (B, K)
         targets = np.take_along_axis(ids, positions, 1)
         kind = draw.random(positions.shape, dtype=np.float32)
-        random_words = draw.integers(len(self.words.special), self.words.size, positions.shape)
+        random_words = self._ordinary[draw.integers(len(self._ordinary), size=positions.shape)]
+        kind[np.isin(targets, self.words.special)] = 1
         seen = np.where(kind < 0.8, self.words.mask, np.where(kind < 0.9, random_words, targets))
         np.put_along_axis(ids, positions, seen, 1)
         ids_, positions_, targets_ = map(torch.from_numpy, (ids, positions, targets))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import platform
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
-import transformers
 from rich.console import Console
 
-from offramp import __version__
 from offramp.errors import Interrupted, OfframpError
+from offramp.training.about_run import about_this_run
 from offramp.training.phase_run import choose_precision, process_state
 from offramp.training.pretraining.corpus import Corpus
 from offramp.training.pretraining.course import Course
@@ -22,7 +21,7 @@ from offramp.training.pretraining.groups import exit_groups, group_at
 from offramp.training.pretraining.model import PretrainingModel
 from offramp.training.pretraining.pairs import Pairs, read_pairs
 from offramp.training.pretraining.plan import PretrainingPlan
-from offramp.training.pretraining.scoring import held_out_losses
+from offramp.training.pretraining.scoring import held_out_losses, held_out_rows
 from offramp.training.pretraining.start import starting_model
 from offramp.training.pretraining.stepping import Stepper
 from offramp.training.pretraining.tally import Tally
@@ -31,16 +30,20 @@ from offramp.training.progress import StopSignal
 
 @dataclass(frozen=True)
 class Watching:
-    """What does not change the result: how often to look, log and save, and whether to compile."""
+    """What does not change the result: how often to look, log and save (0: never), and whether to compile."""
 
     log_every: int = 50
     score_every: int = 1000
     save_every: int = 1000
-    """0: write no checkpoints."""
     compile: bool | None = None
     """None: on GPUs."""
     stop_at: int | None = None
     """Stop after this step, as Ctrl-C would."""
+
+    def __post_init__(self) -> None:
+        for name in ("log_every", "score_every", "save_every"):
+            if getattr(self, name) < 0:
+                raise OfframpError(f"{name.replace('_', ' ')} must be 0 or more, not {getattr(self, name)}")
 
 
 def pretrain(
@@ -102,6 +105,8 @@ class _Run:
         if plan.batch_size % parts:
             raise OfframpError(f"{plan.batch_size} rows a step cannot be dealt out evenly to {parts} parts")
         self.course = Course(corpus.store.train, corpus.words, plan, parts, pairs)
+        self.scored = held_out_rows(corpus.store.held_out, corpus.words, plan.length, plan.order)
+        self.held_out: dict[str, Any] | None = None
         self.groups = exit_groups(model.backbone.depth, plan.groups)
         self.stepper = Stepper(model, plan, choose_precision(plan.precision) == "bf16")
         compiled = watching.compile if watching.compile is not None else self.process.device.type == "cuda"
@@ -122,13 +127,13 @@ class _Run:
                 tally.add(exits, losses, self.model.kinds_of(type(rows)))
                 done = step + 1
                 last = done == self.plan.steps
-                if done % self.watching.log_every == 0 or last:
+                if due(done, self.watching.log_every) or last:
                     self._log(done, tally, time.perf_counter() - started)
-                if (self.watching.score_every and done % self.watching.score_every == 0) or last:
+                if due(done, self.watching.score_every) or last:
                     self._score(done, time.perf_counter() - started)
                 asked = stop.asked_anywhere(self.process.num_processes, self.process.device)
                 asked = asked or done == self.watching.stop_at
-                if not last and self.watching.save_every and (asked or done % self.watching.save_every == 0):
+                if not last and self.watching.save_every and (asked or due(done, self.watching.save_every)):
                     self._save(done, time.perf_counter() - started)
                 if asked and not last:
                     raise Interrupted(self._how_to_go_on(done))
@@ -158,10 +163,10 @@ class _Run:
             self.folder.append({**entry, "learning_rate": self.plan.rate_at(step - 1), "training": losses})
 
     def _score(self, step: int, seconds: float) -> None:
-        losses = held_out_losses(
-            self.model, self.corpus.store.held_out, self.corpus.words, self.plan.length, self.plan.order
-        )
-        self.held_out = losses
+        if self.scored is None:
+            self.console.print(f"step {step:,} of {self.plan.steps:,}  {seconds:,.0f} s  no text is held out")
+            return
+        self.held_out = losses = held_out_losses(self.model, self.scored)
         if self.process.is_main_process:
             self.folder.append({"step": step, "seconds": round(seconds, 2), "held_out": losses})
         by_exit = " ".join(f"{loss:5.2f}" for loss in losses["words"])
@@ -190,19 +195,13 @@ class _Run:
             "held_out": self.held_out,
             "tokens_seen": self.course.tokens_before(self.plan.steps),
             "seconds": round(seconds, 1),
-            "device": device_name(self.process.device),
-            "processes": self.process.num_processes,
             "precision": choose_precision(self.plan.precision),
-            "versions": {
-                "offramp": __version__,
-                "torch": torch.__version__,
-                "transformers": transformers.__version__,
-                "python": platform.python_version(),
-            },
+            **about_this_run(self.process.num_processes),
         }
         self.folder.finish(self.model, self.corpus.tokenizer, self.plan, record)
         self.console.print(f"{self.folder.path}: pre-trained in {seconds:,.0f} s")
 
 
-def device_name(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else platform.processor() or device.type
+def due(step: int, every: int) -> bool:
+    """Whether what is done every so many steps is done after this one."""
+    return every > 0 and step % every == 0

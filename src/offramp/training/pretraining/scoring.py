@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offramp.errors import OfframpError
 from offramp.training.phase_run import process_state
 from offramp.training.pretraining.model import LOSSES, PretrainingModel, rows_asked
 from offramp.training.pretraining.rows import Layout, Rows, RowSource, Words
@@ -20,12 +21,22 @@ MASK_RATE = 0.15
 """Whatever the mask rate of training: losses at different rates cannot be compared."""
 
 
+def held_out_rows(tokens: NDArray[np.integer], words: Words, length: int, order: bool) -> Rows | None:
+    """Always the same rows and masks; None where no text is held out."""
+    if not len(tokens):
+        return None
+    try:
+        return RowSource(tokens, words, Layout(length, 1, MASK_RATE, order), seed=0).fixed(MOST_ROWS)
+    except OfframpError as error:
+        raise OfframpError(
+            f"{len(tokens):,} tokens are held out, too few to be scored in rows of {length}: give more text, hold more "
+            "of it out, or none (--held-out)"
+        ) from error
+
+
 @torch.no_grad()
-def held_out_losses(
-    model: PretrainingModel, tokens: NDArray[np.integer], words: Words, length: int, order: bool
-) -> dict[str, Any]:
-    """Each kind of loss of every exit, that of the masked words first; always the same rows and masks."""
-    rows = RowSource(tokens, words, Layout(length, 1, MASK_RATE, order), seed=0).fixed(MOST_ROWS)
+def held_out_losses(model: PretrainingModel, rows: Rows) -> dict[str, Any]:
+    """Each kind of loss of every exit, that of the masked words first."""
     device = process_state().device
     exits = range(model.backbone.depth)
     was_training = model.training

@@ -96,6 +96,7 @@ def open_store(folder: Path) -> TokenStore:
     path = folder / SIGN
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
+        _files(about)
         train, held_out = (
             _mapped(folder / f"{name}.bin", about["dtype"], about["tokens"][name]) for name in PARTS.values()
         )
@@ -134,14 +135,18 @@ def _is_there(folder: Path, wanted: Mapping[str, Any]) -> bool:
     if not (folder / SIGN).is_file():
         return False
     there = open_store(folder).made_from
-    files = [{key: about[key] for key in ("name", "size", "digest")} for about in there["files"]]
     for key, value in wanted.items():
-        if value != (files if key == "files" else there[key]):
+        if value != (_files(there) if key == "files" else there.get(key)):
             what = {"files": "of other files", "vocabulary": "of another vocabulary"}.get(
-                key, f"with {key} {there[key]}"
+                key, f"with {key} {there.get(key)}"
             )
             raise OfframpError(f"{folder} holds tokens {what}: remove it, or name another folder")
     return True
+
+
+def _files(about: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What tells the files apart that the tokens are of."""
+    return [{key: file[key] for key in ("name", "size", "digest")} for file in about["files"]]
 
 
 def _mapped(path: Path, dtype: str, count: int) -> npt.NDArray[Any]:
