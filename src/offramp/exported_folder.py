@@ -85,10 +85,12 @@ def refuse_what_graphs_cannot_hold(model: MultiExitModel) -> None:
 
 
 def describe(model: MultiExitModel, precision: str, policy: Policy, max_length: int) -> dict[str, Any]:
-    """The manifest: all that a loop has to know. What shares its weights shares its file."""
+    """The manifest: all that a loop has to know. What computes the same shares a file."""
     exits: Any = model.exits
     modules = [id(model.backbone.layer_module(index)) for index in range(model.backbone.depth)]
-    heads = list(zip(exits.pooler_of or (0,) * len(exits), exits.classifier_of, strict=True))
+    nobody = (0,) * len(exits)
+    pooling = nobody if exits.each_token else exits.pooling_of
+    heads = list(zip(exits.pooler_of or nobody, exits.classifier_of, pooling, strict=True))
     return {
         "format": FORMAT,
         "offramp": __version__,
@@ -101,7 +103,7 @@ def describe(model: MultiExitModel, precision: str, policy: Policy, max_length: 
         "embed": EMBED,
         "layers": file_names("layer", modules),
         "exits": [
-            {"layer": layer, "file": file, "asked": policy.asks(exit, exits.layers)}
+            {"layer": layer, "file": file, "asked": exit == len(exits) - 1 or policy.asks(exit, exits.layers)}
             for exit, (layer, file) in enumerate(zip(exits.layers, file_names("exit", heads), strict=True))
         ],
     }

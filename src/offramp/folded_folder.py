@@ -55,6 +55,8 @@ def fold(
     check_destination(destination, overwrite)
     if rows < 1:
         raise OfframpError(f"rows {rows}: gates are folded by what they keep on 1 row or more")
+    if batch_size < 1:
+        raise OfframpError(f"batch size must be 1 or more, not {batch_size}")
     model = load(source)
     if model.gates is None:
         raise OfframpError(f"{source} has no gates to fold: train one with --recipe ebert")

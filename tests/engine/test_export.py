@@ -98,6 +98,7 @@ def test_padded_batches_are_the_models(family: str, task: str) -> None:
         ("bert", {"pooling": "max", "poolers": 0}),
         ("roberta", {"pooling": "first+mean+max", "poolers": 1, "classifiers": 2}),
         ("bert", {"pooling": ["mean", "max+first", "mean", "first"]}),
+        ("bert", {"poolers": 1, "classifiers": 1, "pooling": ["first", "mean", "max", "first"]}),
         ("bert", {"exit_layers": [1, 4, 4]}),
         ("elasticbert", {"pooler_size": 12}),
         ("bert", {"span": True, "poolers": 1}),

@@ -139,6 +139,26 @@ def test_closing_waits_for_the_encoder_and_not_for_a_silent_source() -> None:
     assert not feed.reader.is_alive()
 
 
+def test_closed_by_the_reader_while_it_holds_what_the_encoder_waits_for() -> None:
+    closed = threading.Event()
+
+    def closing() -> Iterator[int]:
+        yield 2
+        begun.wait(10)
+        with feed.changed:  # as where Python clears a stream away while the reader hands an item over
+            time.sleep(0.1)
+            feed.close()
+            closed.set()
+
+    begun = threading.Event()
+    feed = Feed(closing(), encode, BatchSize(100), 8)
+    begun.set()
+    assert closed.wait(10)
+    for thread in (feed.reader, feed.encoder):
+        thread.join(10)
+        assert not thread.is_alive()
+
+
 def test_closed_by_a_thread_of_its_own() -> None:
     """Where Python clears a stream away that was given up, while it encodes."""
     closed = threading.Event()

@@ -72,6 +72,31 @@ def test_bf16_is_capped_where_that_helps(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(tried) == 3
 
 
+BEGUN = f"{DIES_UNCAPPED}\nif 'offramp' in __import__('sys').modules: "
+"""A try that ends well in a process of its own, and in one that has begun without the cap ..."""
+
+
+@pytest.mark.parametrize("then", ["os.abort()", "raise ValueError", "__import__('time').sleep(60)"])
+def test_bf16_is_refused_where_this_process_has_begun_without_the_cap(
+    then: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """oneDNN reads the cap once, with its first product in whatever precision."""
+    monkeypatch.setattr(processor, "SECONDS_HERE", 3)
+    trying(monkeypatch, BEGUN + then)
+    for _ in range(2):
+        with pytest.raises(
+            OfframpError, match=f"this process has begun with it: set {processor.CAP}={processor.CAPPED}"
+        ):
+            processor.check_works("bf16")
+        assert processor.CAP not in os.environ
+
+
+def test_another_runtime_is_tried_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    place = processor.memory_file()
+    monkeypatch.setattr(processor, "onnx_runtime", lambda: "99.0")
+    assert processor.memory_file() != place
+
+
 @pytest.mark.parametrize("program", ["raise ImportError('no such library')", "import sys; sys.exit(3)"])
 def test_an_accident_is_told_and_not_remembered(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     trying(monkeypatch, program)

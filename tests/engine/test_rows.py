@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -15,7 +16,9 @@ from hypothesis import strategies as st
 from offramp import OfframpError
 from offramp.engine import Engine, RowAnswer, processor
 from offramp.models import MultiExitModel
-from offramp.policies import Scripted, first_exit
+from offramp.models.gate_settings import GateSettings
+from offramp.policies import Policy, Scripted, first_exit
+from offramp.policies.base import REGISTRY
 from offramp.tasks.encoding import Row
 from tests.exiting_models import BATCH, MODELS, TRACES
 from tests.policies.matrix import MATRIX, SAMPLES
@@ -105,6 +108,7 @@ def alone_in_int8(name: str, family: str) -> list[RowAnswer]:
         ("bert", {"exit_layers": [2, 4]}),
         ("bert", {"exit_layers": [1, 4, 4]}),
         ("elasticbert", {"pooler_size": 12}),
+        ("bert", {"poolers": 1, "classifiers": 1, "pooling": ["first", "mean", "max", "first"]}),
         ("bert", {"span": True, "poolers": 1}),
     ],
     ids=str,
@@ -140,6 +144,75 @@ def check_against_model(model: MultiExitModel, policy: str, backend: str, count:
 def test_gates_are_obeyed(family: str) -> None:
     """More rows than there are slots: layers with one set of weights still have gates of their own."""
     check_against_model(tiny_gated_model(family, layers=5), "entropy(0.6131)", "torch", count=100)
+
+
+def test_gates_that_look_at_padding_see_none() -> None:
+    """EBERT's own first gates take the mean over the padding, too: a row is answered as if it were alone."""
+    gates = GateSettings(0.6, first_input="padded_mean")
+    check_against_model(tiny_gated_model("bert", gates), "entropy(0.6131)", "torch", count=60)
+
+
+def test_a_row_of_one_token_changes_no_weights() -> None:
+    model = tiny_gated_model("bert")
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    engine = Engine(model, "fixed(4)", "cpu")
+    first, second = (answers_to(engine, [Row([7])])[0].logits for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+    assert all(torch.equal(before[name], weight) for name, weight in model.state_dict().items())
+
+
+def test_spans_in_bf16_know_no_company() -> None:
+    if not processor.works("bf16"):
+        pytest.skip("this processor has no bf16")
+    torch.manual_seed(3)
+    engine = Engine(tiny_model(span=True), "entropy(0.7, normalised=True)", "cpu", "bf16", "torch")
+    rows = rows_in(tiny_batch(40, 14, seed=5))
+    together = answers_to(engine, rows)
+    assert [answer.exit for answer in together] == [answers_to(engine, [row])[0].exit for row in rows]
+    assert len({answer.exit for answer in together}) > 1
+
+
+@dataclass(frozen=True)
+class NeverTheLast(Policy):
+    """A policy of one's own that does not look at the last exit."""
+
+    layer: int
+
+    def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
+        return exit_layers[exit] == self.layer
+
+    def step(self, layer: int, logits: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+        assert layer == self.layer, "asked though it did not want to be"
+        return logits[:, 1] > 0, state
+
+
+@pytest.fixture
+def never_the_last() -> Iterator[NeverTheLast]:
+    yield NeverTheLast(2)
+    REGISTRY.pop(NeverTheLast.name, None)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_last_exit_takes_whoever_is_left(backend: str, never_the_last: NeverTheLast) -> None:
+    model = MODELS["bert", "classification"]
+    answers = answers_to(Engine(model, never_the_last, "cpu", "fp32", backend), ROWS)
+    assert {answer.exit_layer for answer in answers} == {2, 5}
+    for row, answer in zip(ROWS, answers, strict=True):
+        alone = model.answer(never_the_last, torch.tensor([row.input_ids]))
+        assert int(alone.exit_layer) == answer.exit_layer
+        np.testing.assert_allclose(answer.logits, alone.logits[0], rtol=1e-4, atol=1e-4)
+
+
+def test_graphs_of_a_model_that_is_kept_in_bf16() -> None:
+    """Two exits after one layer: the second is not in the graph, and computes as the graph does."""
+    model = tiny_model("bert", exit_layers=[1, 2, 2, 3, 4])
+    expected = answers_to(Engine(model, device="cpu", precision="fp32", backend="onnx", record=True), ROWS[:3])
+    halved = tiny_model("bert", exit_layers=[1, 2, 2, 3, 4])
+    halved.load_state_dict(model.state_dict())
+    halved.to(torch.bfloat16).train()  # type: ignore[call-arg]
+    found = answers_to(Engine(halved, device="cpu", precision="fp32", backend="onnx", record=True), ROWS[:3])
+    for one, other in zip(expected, found, strict=True):
+        np.testing.assert_allclose(one.logits, other.logits, rtol=0.1, atol=0.2)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
@@ -264,10 +337,14 @@ def test_a_poisonous_row_fails_alone(backend: str, precision: str) -> None:
         "41 tokens, but the backbone takes 40": Row([5] * 41),
         "outside the vocabulary": Row([4, 5000]),
         "token_type_ids must be": Row([4, 5], [0, 9]),
+        "expected a Row of whole numbers, not None": None,
+        "expected a Row of whole numbers, not Row(input_ids=['a'": Row(["a"]),  # type: ignore[list-item]
+        "expected a Row of whole numbers, not Row(input_ids=[1.5": Row([1.5]),  # type: ignore[list-item]
+        "expected a Row of whole numbers, not Row(input_ids=array": Row(np.array([4, 5])),  # type: ignore[arg-type]
     }
     expected = answers_to(engine, good)
     for message, row in poison.items():
-        mixed = answers_to(engine, [good[0], row, *good[1:]])
+        mixed = answers_to(engine, [good[0], row, *good[1:]])  # type: ignore[list-item]
         assert message in str(mixed.pop(1).error)
         for one, other in zip(mixed, expected, strict=True):
             assert one.exit == other.exit

@@ -70,9 +70,6 @@ class Workload:
     def title(self) -> str:
         return "stream" if self.batch_size is None else f"batch {self.batch_size}"
 
-    def of(self, name: str) -> Timing:
-        return next(timing for timing in self.timings if timing.name == name)
-
 
 @dataclass(frozen=True)
 class BenchResults:

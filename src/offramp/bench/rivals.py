@@ -193,8 +193,9 @@ def quiet() -> Iterator[None]:
     """Exporters tell of tracing and of steps that could be taken: nothing a user of ours can act on."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
+        before = logging.root.manager.disable
+        logging.disable(max(before, logging.WARNING))
         try:
             yield
         finally:
-            logging.disable(logging.NOTSET)
+            logging.disable(before)

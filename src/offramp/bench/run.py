@@ -19,6 +19,7 @@ from offramp.bench.rivals import make_rivals
 from offramp.bench.timing import PAUSE, Rounds, interleave, seconds_of
 from offramp.bench.workload import by_length, cut
 from offramp.engine import Engine
+from offramp.engine.torch_threads import torch_threads
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy, Scripted
@@ -60,8 +61,12 @@ class Bench:
 
     def run(self, batch_sizes: Sequence[int | None]) -> BenchResults:
         """Measure at each batch size; None is a stream."""
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
+        if not self.rows:
+            raise OfframpError("there are no rows to measure with: give some texts")
+        with torch_threads(self.threads or torch.get_num_threads()):
+            return self._run(batch_sizes)
+
+    def _run(self, batch_sizes: Sequence[int | None]) -> BenchResults:
         self.on_progress("making the contestants")
         self._make_contestants()
         numbered = list(enumerate(self.rows))
@@ -126,8 +131,8 @@ class Bench:
         started = time.perf_counter()
         once = batches if affordable >= least else {name: turns[:1] for name, turns in batches.items()}
         interleave(once, warm_up, 0, 1)
-        for _, with_exits in self.pairs:
-            with_exits.finished.clear()
+        for own in (one for pair in self.pairs for one in pair):
+            own.finished.clear()
         interleave(batches, rounds, budget - (time.perf_counter() - started), MOST_ROUNDS)
         return self._workload(taking_part, rounds, size, len(chosen))
 
@@ -168,7 +173,7 @@ def spread(rows: Numbered, batches: int, size: int) -> Numbered:
     """
     by_size = cut(by_length(rows), size)
     whole = [batch for batch in by_size if len(batch) == size] or by_size
-    picked = np.linspace(0, len(whole) - 1, min(batches, len(whole)) + 2)[1:-1].round().astype(int)
+    picked = np.unique(np.linspace(0, len(whole) - 1, min(batches, len(whole)) + 2)[1:-1].round().astype(int))
     if batches >= len(whole):
         picked = np.arange(len(whole))
     return sorted((row for place in picked for row in whole[place]), key=lambda numbered: numbered[0])

@@ -123,13 +123,21 @@ def layers_in_torch(model: MultiExitModel, setting: Setting) -> TorchLayers:
     """Layers in plain torch, whatever backend the setting names."""
     ready = prepared(model, setting)
     # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
-    alone = setting.precision == "bf16" and setting.device.type == "cpu"
-    return TorchLayers(ready, None if alone else layer_cost(ready))
+    alone = (setting.precision == "bf16" and setting.device.type == "cpu") or gates_see_padding(ready)
+    if alone:
+        return TorchLayers(ready, None)
+    with torch_at_work(setting):
+        return TorchLayers(ready, layer_cost(ready))
+
+
+def gates_see_padding(model: MultiExitModel) -> bool:
+    """Whether the first gates look at padding, too, as EBERT's own do: then rows must not be padded."""
+    return model.gates is not None and model.gates.settings.first_input == "padded_mean"
 
 
 @contextmanager
 def torch_at_work(setting: Setting) -> Iterator[None]:
-    """torch on the setting's threads and, in fp32 on a CPU, without oneDNN; afterwards as it was.
+    """torch on the setting's threads, in its precision and, in fp32 on a CPU, without oneDNN; afterwards as it was.
 
     oneDNN keeps what it made for each of the last thousand shapes, and batches of texts have no end of shapes: that
     came to hundreds of MB. Without it, a layer takes as long.
@@ -138,7 +146,7 @@ def torch_at_work(setting: Setting) -> Iterator[None]:
     try:
         if setting.device.type == "cpu" and setting.precision == "fp32":
             torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
-        with torch_threads(setting.threads):
+        with torch_threads(setting.threads), torch.autocast(setting.device.type, enabled=False):
             yield
     finally:
         torch.backends.mkldnn.enabled = uses_onednn
@@ -157,7 +165,7 @@ def prepared(model: MultiExitModel, setting: Setting) -> MultiExitModel:
 
 @torch.no_grad()
 def layer_cost(model: MultiExitModel) -> Cost:
-    """Seconds of one layer, by rows and tokens, measured on the spot."""
+    """Seconds of one layer, by rows and tokens, measured on the spot: on as many threads as it will have."""
     most = model.backbone.max_length
 
     def layer(rows: int, tokens: int) -> None:

@@ -22,6 +22,7 @@ from offramp.engine.texts import Text, checked_rows, encode_texts
 from offramp.errors import OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
+from offramp.models.modes import answering
 from offramp.policies import Policy
 from offramp.tasks.encoding import Row, TextEncoder, text_encoder
 
@@ -67,7 +68,7 @@ class Engine:
     """Runs a model under a policy as fast as the machine allows, with the answers of the plain forward pass.
 
     Args:
-        model: a model, or what `offramp.load` opens.
+        model: a model, or what `offramp.load` opens. Weights that change later may, or may not, be seen.
         policy: when to leave; default: the one in the model's folder or, where there is none, full depth.
         device: `auto` is the GPU where there is one.
         precision: `fp32`, `bf16`, `fp16` (GPU) or `int8` (CPU); `auto` is bf16 on a GPU and fp32 on a CPU.
@@ -99,8 +100,8 @@ class Engine:
         label_names: Sequence[str] | None = None,
         record: bool = False,
     ) -> None:
-        if batch_size is not None and batch_size < 1:
-            raise OfframpError(f"batch size must be 1 or more, not {batch_size}")
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise OfframpError(f"batch size must be a whole number, 1 or more, not {batch_size}")
         self.model = model if isinstance(model, MultiExitModel) else load(model)
         self.policy = policy_for(self.model, policy)
         self.setting = choose(self.model, device, precision, backend, threads)
@@ -111,6 +112,7 @@ class Engine:
         self._encoder: TextEncoder | Callable[[], TextEncoder] = partial(
             text_encoder, self.model, max_length, tokenizer
         )
+        self.record = record
         self._busy = False
         self.cut = 0
         """Texts so far that have as many tokens as are taken, or more: what is beyond is not seen."""
@@ -145,6 +147,8 @@ class Engine:
         """
         if isinstance(texts, str):
             raise OfframpError("the engine takes a list of texts: write [text]")
+        if self.record:
+            raise OfframpError("an engine that records says what every exit says of rows: use answer_rows")
         if self.model.objective.name == "span":
             raise OfframpError("this model answers questions with spans: use SpanPredictor, or offramp.predict")
         answers = self._answers(texts, self._encode)
@@ -164,11 +168,10 @@ class Engine:
             raise OfframpError("the engine is answering already: finish that stream first, or make a second engine")
         self._busy, finished = True, False
         try:
-            with self._at_work():
-                if isinstance(items, Sequence) and len(items) <= self.window:
-                    yield from self._at_once(items, encode)
-                else:
-                    yield from self._streamed(items, encode)
+            if isinstance(items, Sequence) and len(items) <= self.window:
+                yield from self._at_once(items, encode)
+            else:
+                yield from self._streamed(items, encode)
             finished = True
         finally:
             self._busy = False
@@ -177,22 +180,24 @@ class Engine:
 
     @contextmanager
     def _at_work(self) -> Iterator[None]:
-        """The model without dropout, and torch as the engine wants it; afterwards both as they were."""
-        training = self.model.training
-        try:
-            self.model.eval()  # dropout would make answers, and exits, a matter of chance
-            with torch_at_work(self.setting) if self.setting.backend == "torch" else nullcontext():
-                yield
-        finally:
-            self.model.train(training)
+        """The model without dropout, and torch as the engine wants it; afterwards both as they were.
+
+        Never while an answer is handed out: between two of them torch and the model are the caller's.
+        """
+        if self.setting.backend == "onnx":  # which has graphs of its own
+            yield
+            return
+        with answering(self.model), torch_at_work(self.setting) if self.setting.backend == "torch" else nullcontext():
+            yield
 
     def _at_once(self, items: Sequence[Any], encode: Encode) -> Iterator[RowAnswer]:
         """A list that fits into one window: no threads, no waiting."""
         window = make_window(0, items, encode, self.size)
         found = self._errors(window)
-        for batch in window.batches:
-            self._collect(self.runner.submit(batch), found)
-        self._collect(self.runner.flush(), found)
+        with self._at_work():
+            for batch in window.batches:
+                self._collect(self.runner.submit(batch), found)
+            self._collect(self.runner.flush(), found)
         return (found[ticket] for ticket in range(len(items)))
 
     def _streamed(self, items: Iterable[Any], encode: Encode) -> Iterator[RowAnswer]:
@@ -209,15 +214,17 @@ class Engine:
         try:
             while True:
                 if (window := feed.next_at_once()) is None:
-                    self._collect(self.runner.flush(), found)  # nobody knows when more will come
+                    with self._at_work():
+                        self._collect(self.runner.flush(), found)  # nobody knows when more will come
                     yield from in_order()
                     if (window := feed.next()) is None:
                         return
                 found |= self._errors(window)
-                for batch in window.batches:
-                    self._collect(self.runner.submit(batch), found)
-                if window.first + window.items - given > HELD * self.window:
-                    self._collect(self.runner.flush(), found)
+                with self._at_work():
+                    for batch in window.batches:
+                        self._collect(self.runner.submit(batch), found)
+                    if window.first + window.items - given > HELD * self.window:
+                        self._collect(self.runner.flush(), found)
                 yield from in_order()
         finally:
             feed.close()
@@ -249,7 +256,13 @@ def names_of_labels(model: MultiExitModel, given: Sequence[str] | None) -> list[
     """As given, or as the model has them, or their numbers; one for each output."""
     if model.objective.name != "classification":
         return []
-    if given is not None and len(given) != model.outputs:
-        raise OfframpError(f"{len(given)} label names, but the model has {model.outputs} outputs: give one for each")
-    stored = [name for _, name in sorted((model.config.id2label or {}).items())]
-    return list(given or (stored if len(stored) == model.outputs else map(str, range(model.outputs))))
+    if isinstance(given, str):
+        raise OfframpError(f"label names {given!r}: give a list, one for each of {model.outputs} outputs")
+    if given is not None:
+        if len(given) != model.outputs:
+            raise OfframpError(
+                f"{len(given)} label names, but the model has {model.outputs} outputs: give one for each"
+            )
+        return list(given)
+    stored = [name for _, name in sorted((model.config.id2label or {}).items(), key=lambda named: int(named[0]))]
+    return stored if len(stored) == model.outputs else list(map(str, range(model.outputs)))

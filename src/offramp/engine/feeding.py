@@ -109,9 +109,10 @@ class Feed:
         self.stopped.set()
         with self.changed:
             self.changed.notify_all()
+        if threading.current_thread() in (self.reader, self.encoder):
+            return  # a stream that was given up is cleared away in any thread; this one may hold what the other needs
         for thread, seconds in ((self.encoder, None), (self.reader, SECONDS_TO_READ)):
-            if thread is not threading.current_thread():  # a stream that was given up may be cleared away in any thread
-                thread.join(seconds)
+            thread.join(seconds)
 
     def next_at_once(self) -> Window | None:
         """The next window, if it is there already."""

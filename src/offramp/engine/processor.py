@@ -5,14 +5,19 @@ Some virtual machines advertise instructions (AMX) that end the process when the
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
 import platform
+import signal
 import subprocess
 import sys
+import time
+import warnings
 from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
@@ -25,6 +30,8 @@ CAPPED = "AVX512_CORE_FP16"
 """The most that torch's library of products may use, so that it leaves AMX alone."""
 SECONDS = 120
 """For a try: importing torch on a busy machine takes most of it."""
+SECONDS_HERE = 30
+"""For a try in a copy of this process, which has imported torch already."""
 
 TRIES = {
     "bf16": "import torch; torch.nn.Linear(64, 64).bfloat16()(torch.ones(8, 64, dtype=torch.bfloat16))",
@@ -38,8 +45,14 @@ def check_works(precision: str) -> None:
     if works(precision):
         return
     if precision == "bf16" and works(precision, capped=True):
-        os.environ[CAP] = CAPPED  # read when the first such product is made
-        return
+        os.environ[CAP] = CAPPED  # read when oneDNN is first used, in whatever precision: perhaps it was already
+        if survives_here():
+            return
+        del os.environ[CAP]  # too late, and the next try is not to be told that all is well
+        raise OfframpError(
+            f"bf16 works on this processor without AMX alone, and this process has begun with it: set {CAP}={CAPPED} "
+            "before Python starts, or use fp32"
+        )
     raise OfframpError(f"{precision} does not work on this processor (tried in another process): use fp32")
 
 
@@ -56,7 +69,8 @@ def works(precision: str, capped: bool = False) -> bool:
 
 
 def try_it(precision: str, capped: bool) -> bool:
-    environment = {**os.environ, CAP: CAPPED} if capped else dict(os.environ)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}  # the same offramp as here
+    environment |= {CAP: CAPPED} if capped else {}
     command = [sys.executable, "-c", TRIES[precision]]
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=SECONDS, check=False, text=True)
@@ -68,6 +82,32 @@ def try_it(precision: str, capped: bool) -> bool:
     return done.returncode == 0
 
 
+def survives_here() -> bool:
+    """Whether a product in bf16 ends well in a copy of this very process, with what its libraries have settled on."""
+    if not hasattr(os, "fork"):
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads that the copy has not: it needs none
+        child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()  # to die here is an answer, and nobody has to read of it
+            torch.set_num_threads(1)
+            exec(TRIES["bf16"])
+            os._exit(0)
+        finally:
+            os._exit(1)
+    give_up = time.monotonic() + SECONDS_HERE
+    while time.monotonic() < give_up:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status == 0
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return False
+
+
 def read_known(place: Path) -> dict[str, bool]:
     try:
         known = json.loads(place.read_text(encoding="utf-8"))
@@ -77,10 +117,20 @@ def read_known(place: Path) -> dict[str, bool]:
 
 
 def memory_file() -> Path:
-    """Where answers are kept: one file for each processor, torch and cap."""
+    """Where answers are kept: one file for each processor, torch, ONNX Runtime and cap."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "offramp"
-    about = "|".join([processor_name(), torch.__version__, platform.platform(), os.environ.get(CAP, "")])
+    libraries = [torch.__version__, onnx_runtime()]
+    about = "|".join([processor_name(), *libraries, platform.platform(), os.environ.get(CAP, "")])
     return cache / f"processor-{hashlib.blake2b(about.encode(), digest_size=8).hexdigest()}.json"
+
+
+@lru_cache
+def onnx_runtime() -> str:
+    """Its version, whose products int8 is made of; nothing where there is none."""
+    try:
+        return version("onnxruntime")
+    except PackageNotFoundError:
+        return ""
 
 
 @lru_cache

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from offramp.backbones import Backbone
 from offramp.tasks.encoding import Row, TextEncoder
 
@@ -49,8 +51,10 @@ def checked_rows(backbone: Backbone, rows: Sequence[Row]) -> list[Row | str]:
     return [wrong_tokens(backbone, row) or row for row in rows]
 
 
-def wrong_tokens(backbone: Backbone, row: Row) -> str | None:
-    if not row.input_ids:
+def wrong_tokens(backbone: Backbone, row: Any) -> str | None:
+    if not isinstance(row, Row) or not are_whole(row.input_ids) or not are_whole(row.token_type_ids, or_nothing=True):
+        return f"expected a Row of whole numbers, not {row!r:.40}"
+    if len(row) == 0:
         return "the row is empty: expected at least one token"
     if len(row) > backbone.max_length:
         return f"{len(row)} tokens, but the backbone takes {backbone.max_length}: truncate the text"
@@ -60,6 +64,13 @@ def wrong_tokens(backbone: Backbone, row: Row) -> str | None:
     if kinds is not None and (len(kinds) != len(row) or min(kinds) < 0 or max(kinds) >= types_of(backbone)):
         return f"token_type_ids must be {len(row)} numbers below {types_of(backbone)}"
     return None
+
+
+def are_whole(numbers: Any, or_nothing: bool = False) -> bool:
+    """Whether it is a list, or a tuple, of whole numbers."""
+    if numbers is None:
+        return or_nothing
+    return isinstance(numbers, list | tuple) and all(isinstance(number, int | np.integer) for number in numbers)
 
 
 def types_of(backbone: Backbone) -> int:

@@ -65,8 +65,10 @@ class TorchLayers(Layers):
         return padded_logits([logits[0] for logits in alone]) if self.spans else torch.cat(alone)
 
     def _said(self, exit: int, batch: Tensor, marks: Tensor) -> Tensor:
-        logits: Tensor = self.model.exits(exit, batch, marks)
-        return logits.float().cpu()
+        logits: Tensor = self.model.exits(exit, batch, marks).float()
+        if self.spans and not self.model.exits.pool_padding:  # the smallest number of bf16 is not that of fp32
+            logits = logits.masked_fill(marks.unsqueeze(-1) == 0, torch.finfo(torch.float32).min)
+        return logits.cpu()
 
     def _groups(self, lengths: Sequence[int]) -> list[list[int]]:
         return groups_of(lengths, self.cost) if self.cost else [[row] for row in range(len(lengths))]

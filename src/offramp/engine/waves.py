@@ -53,7 +53,7 @@ class Route:
         self.spans = model.objective.name == "span"
         layers = model.exits.layers
         self.last = len(layers) - 1
-        asked = [exit for exit in range(len(layers)) if record or policy.asks(exit, layers)]
+        asked = [exit for exit in range(len(layers)) if record or exit == self.last or policy.asks(exit, layers)]
         self.asked_after = [[exit for exit in asked if layers[exit] == run] for run in range(model.backbone.depth + 1)]
         """The exits that are asked, by the layers that were run."""
 
@@ -110,12 +110,13 @@ class Wave:
         return [finished]
 
     def _leave(self, exit: int, logits: Tensor) -> Tensor:
-        last = exit == self.route.last
+        last = exit == self.route.last  # takes whoever is left, whatever the policy looks at
         if self.route.record:
             self.said.append(logits)
+        if self.route.record or last:
             return torch.full((len(self),), last)
         leave, self.state = self.route.policy.step(self.layer, logits, self.state)
-        return torch.ones_like(leave) if last else leave
+        return leave
 
     def _finished(
         self,

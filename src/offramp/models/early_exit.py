@@ -54,11 +54,13 @@ def answer(
         logits = model.exits(exit, hidden, attention_mask)
         if logits_of_row is None:
             logits_of_row = torch.empty(len(input_ids), *logits.shape[1:], dtype=logits.dtype, device=logits.device)
-        if not policy.asks(exit, layers):
+        last = exit == len(layers) - 1  # takes whoever is left, whatever the policy looks at
+        if not last and not policy.asks(exit, layers):
             continue
-        leave, state = policy.step(layer, logits, state)
-        if exit == len(layers) - 1:
-            leave = torch.ones_like(leave)
+        if last:
+            leave = torch.ones_like(live, dtype=torch.bool)
+        else:
+            leave, state = policy.step(layer, logits, state)
         logits_of_row[live[leave]] = logits[leave]
         exit_of_row[live[leave]] = exit
         stay = ~leave

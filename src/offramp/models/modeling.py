@@ -29,6 +29,7 @@ from offramp.models.gate_settings import GateSettings
 from offramp.models.gated_layer import gated_layer
 from offramp.models.gates import Gates, Kept
 from offramp.models.loading import checked_from_pretrained
+from offramp.models.modes import answering
 from offramp.models.objectives import Classification, Objective, Regression, Span
 from offramp.models.skipping import Skipping
 from offramp.policies import Policy
@@ -238,13 +239,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
         samples: Tensor | None = None,
     ) -> Answer:
         """Answer a batch under a policy: each row leaves at its own layer, and no later layer is computed for it."""
-        if not self.training:
+        with answering(self):
             return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
-        self.eval()  # dropout would make answers, and exits, a matter of chance
-        try:
-            return answer(self, policy, input_ids, attention_mask, token_type_ids, samples)
-        finally:
-            self.train()
 
     def asked(self, setting: str, here: bool | None) -> bool:
         """An option as given in this call or, where it was not, in the configuration."""

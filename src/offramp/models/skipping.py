@@ -33,7 +33,9 @@ class Skipping:
         shared: dict[int, SlicedLayer] = {}
         for index in range(model.backbone.depth):
             parts = model.backbone.parts(index)
-            self.layers.append(shared.setdefault(id(parts.neurons), SlicedLayer(parts, model.gates.block)))
+            if id(parts.neurons) not in shared:
+                shared[id(parts.neurons)] = SlicedLayer(parts, model.gates.block)
+            self.layers.append(shared[id(parts.neurons)])
 
     @torch.no_grad()
     def layer(self, index: int, hidden: Tensor, mask: Tensor | None, attention_mask: Tensor) -> tuple[Tensor, Kept]:

@@ -92,7 +92,7 @@ def sum_of_units(units: Tensor, linear: nn.Linear, found: list[Run]) -> Tensor:
     stretch = divisor(linear.out_features, STRETCH)
     weights = linear.weight.t().unflatten(1, (-1, stretch)).transpose(0, 1)  # (stretches, inputs, stretch)
     inputs = units.transpose(0, 1).flatten(1).expand(len(weights), -1, -1)
-    total = linear.bias.view(-1, 1, stretch).expand(-1, tokens, -1).contiguous()  # (stretches, T, stretch)
+    total = linear.bias.view(-1, 1, stretch).repeat(1, tokens, 1)  # (stretches, T, stretch), a copy also of one token
     at = 0
     for first, last in found:
         to = at + (last - first) * width

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections import Counter
 from typing import Any
 
 from offramp.errors import OfframpError
@@ -68,8 +69,10 @@ def _read_rule(name: str, call: ast.Call, text: str) -> Policy:
     try:
         numbers = [_value(argument) for argument in call.args]
         settings = {str(keyword.arg): _value(keyword.value) for keyword in call.keywords}
-    except ValueError as error:
+    except (ValueError, TypeError) as error:  # TypeError: what cannot be a key, in braces
         raise OfframpError(f"{name} in {text!r} takes plain numbers and words only") from error
+    if twice := [each for each, times in Counter(keyword.arg for keyword in call.keywords).items() if times > 1]:
+        raise OfframpError(f"{name} in {text!r} has {twice[0]} twice")
     try:
         return rules[name](*numbers, **settings)
     except TypeError as error:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from offramp.models import MultiExitModel
+from offramp.models.modes import answering
 
 ROWS, TOKENS = 4, 32
 SHARE = 0.75
@@ -30,20 +31,19 @@ def largest_inputs(model: MultiExitModel) -> dict[nn.Module, NDArray[np.float32]
         now = given[0].float().nan_to_num(0, 0, 0).abs().amax((0, 1))
         largest[linear] = torch.maximum(now, largest.get(linear, now))
 
-    backbone, training = model.backbone, model.training
+    backbone = model.backbone
     parts = [backbone.parts(index) for index in range(backbone.depth)]
     seen = {linear for part in parts for linear in (part.query, part.neurons)}  # shared layers look once a call
     hooks = [linear.register_forward_pre_hook(look) for linear in seen]
     shape = (ROWS, min(TOKENS, backbone.max_length))
     ids = torch.randint(backbone.vocab_size, shape, generator=torch.Generator().manual_seed(0)).to(model.device)
     try:
-        model.eval()
-        hidden = backbone.embed(ids)
-        mask = backbone.mask(torch.ones_like(ids), hidden)
-        for index in range(backbone.depth):
-            hidden = backbone.layer(index, hidden, mask)
+        with answering(model):
+            hidden = backbone.embed(ids)
+            mask = backbone.mask(torch.ones_like(ids), hidden)
+            for index in range(backbone.depth):
+                hidden = backbone.layer(index, hidden, mask)
     finally:
-        model.train(training)
         for hook in hooks:
             hook.remove()
     return {linear: found.cpu().numpy() for linear, found in largest.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from copy import copy
+from copy import copy, deepcopy
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -39,7 +39,7 @@ class OnnxLayers(Layers):
     def __init__(self, model: MultiExitModel, int8: bool, threads: int) -> None:
         self.segments = FusedSegments(model, int8)
         self.threads = threads
-        self.exits: Any = model.exits
+        self.model_exits: Any = model.exits
         self.spans = model.objective.name == "span"
         self.has_types = model.backbone.config.type_vocab_size > 1
         modules = [id(model.backbone.layer_module(index)) for index in range(model.backbone.depth)]
@@ -49,7 +49,7 @@ class OnnxLayers(Layers):
         self.parts = in_parts(model, sorted({int(first) for first in self.alike}))
         self.part_of = {layer: part for part, layers in enumerate(self.parts) for layer in layers}
         self.sessions: dict[tuple[int, int], Any] = {}
-        self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.exits))}
+        self.number_of = {exit: np.array(exit) for exit in range(NO_EXIT, len(self.model_exits))}
         self.said: dict[int, tuple[int, Array]] = {}
         """The exit that was asked with the last layer, and what it said, by the layer's output for each row."""
         try:
@@ -69,6 +69,11 @@ class OnnxLayers(Layers):
     def bytes_in_one_graph(self) -> int:
         """What all layers' weights take, with a copy for each layer."""
         return self.weights * (1 if self.segments.int8 else 4)
+
+    @cached_property
+    def exits(self) -> Any:
+        """A copy that computes as ONNX Runtime does, whatever the model itself is kept in."""
+        return deepcopy(self.model_exits).float().cpu().eval()
 
     @cached_property
     def workers(self) -> ThreadPoolExecutor:
