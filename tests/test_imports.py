@@ -27,6 +27,7 @@ LAYERS = (
     {"errors"},
     {
         "after_import",
+        "broken_capture",
         "discovery",
         "lazy_names",
         "near_names",

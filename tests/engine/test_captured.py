@@ -18,12 +18,16 @@ class Recorded(Captured):
         self.done: list[str] = []
         self.replays: list[list[str]] = []
         self.captures = 0
+        self.most = 99
+        """Parts of a graph that can be captured."""
 
     def _capture(self, build: Callable[[], object]) -> Any:
         self.captures += 1
         before, self.done = self.done, []
         build()
         captured, self.done = self.done, before
+        if len(captured) > self.most:
+            raise RuntimeError("operation failed due to a previous error during capture")
         return Replay(self, captured)
 
     def run(self, *parts: str) -> None:
@@ -62,6 +66,17 @@ def test_what_is_often_launched_together_becomes_one_graph() -> None:
         graphs.run("a", "c")
     assert graphs.done[-2:] == ["a", "c"]
     assert graphs.captures == 5
+
+
+def test_parts_that_cannot_become_one_graph_are_launched_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    graphs = Recorded()
+    graphs.most = 1
+    for time in range(OFTEN + 3):
+        with graphs.as_one():
+            graphs.run("a", "b")
+        assert graphs.done == ["a", "b"] * (time + 1)
+    assert graphs.captures == 3, "it is tried once"
+    assert caplog.text.count("stay CUDA graphs of their own") == 1
 
 
 def test_one_part_is_not_captured_twice() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -10,9 +11,12 @@ from offramp.engine.depth_pools import PATIENCE
 from offramp.engine.feeding import pack
 from offramp.engine.runner import Finished, Runner
 from offramp.engine.waves import Layers, Route
+from offramp.errors import one_line
 from offramp.serving.batching import PoolBatcher, Report
 from offramp.serving.jobs import Job
 from offramp.tasks.encoding import Row
+
+logger = logging.getLogger(__name__)
 
 
 class GraphBatcher(PoolBatcher):
@@ -60,7 +64,8 @@ class GraphBatcher(PoolBatcher):
         super()._step()
         try:
             self._run_graphs()
-        except Exception:
+        except Exception as error:
+            logger.warning(f"CUDA graphs failed ({one_line(error)}): rows are run one by one")
             self.runner.drop()
             lost, self.flying = self.flying, set()
             self._each_alone(lost)

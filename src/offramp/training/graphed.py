@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from offramp.broken_capture import as_it_was_on_failure
 
 WARM_UP = 3
 """Passes before capture: compilers and libraries choose their kernels in them."""
@@ -132,24 +134,6 @@ class GraphedPasses:
 def pinned(values: Tensor) -> Tensor:
     """Where a copy to the GPU need not be waited for."""
     return values if values.is_cuda else values.pin_memory()
-
-
-@contextmanager
-def as_it_was_on_failure(device: torch.device, pool: Any) -> Iterator[None]:
-    """A capture that CUDA broke off leaves its stream behind, and a random generator and an allocator that still
-    believe in it.
-    """
-    stream = torch.cuda.current_stream(device)
-    generator: Any = torch.cuda.default_generators[stream.device_index]
-    state = generator.clone_state()
-    try:
-        yield
-    except BaseException:
-        torch.cuda.set_stream(stream)
-        generator.graphsafe_set_state(state)
-        with suppress(RuntimeError):  # it was ended in order
-            torch._C._cuda_endAllocateToPool(stream.device_index, pool)
-        raise
 
 
 class NoWaiting(TorchDispatchMode):

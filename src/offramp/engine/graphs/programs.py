@@ -230,7 +230,12 @@ class Programs:
                         self._gather(Move(max(stage, 1), self.most_tokens), rows, 0, 1)
         for slot in self.all_slots():
             slot.ticks.zero_()
-        self.stream.synchronize()
+        self.wait()
         for slot in self.all_slots():
             slot.seen_ticks[0] = 0
         torch.cuda.empty_cache()
+
+    def wait(self) -> None:
+        """Until all that was launched is done. Of these streams alone: others may be in the midst of a capture."""
+        for stream in (self.stream, self._exit_stream):
+            stream.synchronize()

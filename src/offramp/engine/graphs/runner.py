@@ -123,7 +123,7 @@ class GraphRunner(Runner):
         return self._hand_out()
 
     def drop(self) -> None:
-        torch.cuda.synchronize(self.programs.stream.device)
+        self.programs.wait()
         self._queue.clear()
         self._flying.clear()
         self._finished.clear()
