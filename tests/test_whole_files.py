@@ -18,6 +18,7 @@ from offramp.evaluation.report import write_report
 from offramp.evaluation.writing import write_results
 from offramp.tasks.submission import write_submission
 from offramp.training.plan import write_json
+from offramp.whole_file import whole_file
 from offramp.whole_folder import whole_folder
 from tests.bench.made_results import made_results, made_workload
 from tests.evaluation.made_traces import random_trace
@@ -105,3 +106,15 @@ def test_a_place_where_nothing_can_be_written(name: str, tmp_path: Path) -> None
     with pytest.raises(OfframpError, match="taken"):
         WRITERS[name][1](tmp_path / "taken" / "folder")
     assert content(tmp_path) == {"taken": b""}
+
+
+def test_two_writers_of_one_file_do_not_meet(tmp_path: Path) -> None:
+    """Who ends last has its say; neither takes the other's words, or its file, away."""
+    path = tmp_path / "results.json"
+    with whole_file(path) as one:
+        one.write("of the first")
+        with whole_file(path) as other:
+            other.write("of the second")
+        assert path.read_text() == "of the second"
+    assert path.read_text() == "of the first"
+    assert [found.name for found in tmp_path.iterdir()] == ["results.json"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +27,7 @@ def whole_bytes(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _whole(path: Path, mode: str, **how: Any) -> Iterator[IO[Any]]:
-    part = path.with_name(path.name + ".part")
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex[:8]}.part")  # of this writer alone: there may be others
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         file = part.open(mode, **how)

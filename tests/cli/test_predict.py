@@ -64,7 +64,11 @@ def lines(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.out.splitlines()]
 
 
-@pytest.mark.parametrize("name", ["missing/reviews.txt", "reviews.txt", "missing.csv", "a/b.json.gz", "~/x.csv"])
+ABSENT = ["missing/reviews.txt", "reviews.txt", "missing.csv", "a/b.json.gz", "~/x.csv", "/home/me/my reviews.csv"]
+ABSENT += ["../none", "/nowhere/texts", "src/nofile"]
+
+
+@pytest.mark.parametrize("name", ABSENT)
 def test_a_file_that_is_not_there_is_no_text(run: Run, models: dict[str, Path], name: str) -> None:
     refused = run("predict", models["single"], name)
     assert (refused.status, refused.out) == (2, "")

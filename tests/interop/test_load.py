@@ -131,6 +131,19 @@ def test_elasticbert_with_or_without_prefix_and_pretraining_heads(tmp_path: Path
     assert same_weights(from_pretrained(released, layers=2), cut.backbone)
 
 
+@pytest.mark.parametrize("exit_layers", [[2], [1, 2]])
+def test_new_exits_of_a_backbone_that_is_cut(exit_layers: list[int], tmp_path: Path) -> None:
+    """They are among the layers that are left."""
+    transformers.BertModel(transformers.BertConfig(**SHAPE, num_hidden_layers=4)).save_pretrained(tmp_path)
+    model = offramp.load(tmp_path, layers=2, exit_layers=exit_layers, classifiers=1, num_labels=3)
+    assert (model.backbone.depth, model.exits.layers) == (2, tuple(exit_layers))
+    assert same_weights(from_pretrained(tmp_path, layers=2), model.backbone)
+    with pytest.raises(offramp.OfframpError, match="the last exit is after layer 1 of 2"):
+        offramp.load(tmp_path, layers=2, exit_layers=[1])
+    with pytest.raises(offramp.OfframpError, match="cannot keep 9 layers"):
+        offramp.load(tmp_path, layers=9, exit_layers=[1, 4])
+
+
 def test_elasticbert_static_checkpoint(tmp_path: Path) -> None:
     """What the static program saves: k layers, one live pooler, one classifier."""
 

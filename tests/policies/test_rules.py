@@ -283,3 +283,21 @@ def test_fixed_at_full_depth_is_the_last_exit() -> None:
     assert first_exit(Fixed(1), trace, [1, 2, 2]).tolist() == [0] * 6
     assert model.answer(Fixed(2), **batch).exit.tolist() == [2] * 6
     assert model.answer(Fixed(1), **batch).exit.tolist() == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("confidence(90)", ["a probability is at most 1, as in confidence(0.9)"]),
+        ("entropy(-1) | patience(2)", ["entropy is never below 0"]),
+        ("(confidence([2, 3]) & entropy(-1)) | fixed(2)", ["at most 1", "never below 0"]),
+        ("confidence(0.9) & entropy(0)", []),
+        ("confidence([0.9, 3])", []),
+    ],
+)
+def test_a_threshold_that_lets_nobody_go_is_told_of(
+    text: str, said: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    policy_from_text(text)
+    assert len(caplog.messages) == len(said)
+    assert all(word in message for word, message in zip(said, caplog.messages, strict=True))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import decimal
 import errno
 import json
 import os
@@ -136,6 +137,35 @@ def test_kinds_within_one_write_become_text(tmp_path: Path) -> None:
     writer.write([{"kept": 4}])
     writer.close()
     assert [row["kept"] for row in read_back(tmp_path / "a.parquet")] == ["1", "two", None, "4"]
+
+
+LATER: dict[str, tuple[Any, Any, bool]] = {
+    "whole, then not": (1, 1.5, False),
+    "a whole float among whole numbers": (1, 2.0, True),
+    "floats, then whole": (1.5, 2, True),
+    "another field": ({"a": 1}, {"a": 1, "b": 2}, False),
+    "the same fields": ({"a": 1}, {"a": 3}, True),
+    "none at last": (1, None, True),
+    "true among numbers": (1, True, False),
+    "larger decimals": (decimal.Decimal("1.50"), decimal.Decimal("1234.50"), True),
+    "finer decimals": (decimal.Decimal("1.5"), decimal.Decimal("1.25"), False),
+}
+
+
+@pytest.mark.parametrize("kind", LATER)
+def test_parquet_keeps_a_value_or_refuses_it(kind: str, tmp_path: Path) -> None:
+    """What does not fit the kind that a column began with is never rounded, cut or dropped."""
+    pytest.importorskip("pyarrow")
+    first, later, fits = LATER[kind]
+    writer = open_writer(tmp_path / "a.parquet", ("x",))
+    writer.write([{"x": first}])
+    if not fits:
+        with pytest.raises(OfframpError, match=r"'x' was .* at first, and then was not"):
+            writer.write([{"x": later}])
+    else:
+        writer.write([{"x": later}])
+    writer.close()
+    assert [row["x"] for row in read_back(tmp_path / "a.parquet")] == ([first, later] if fits else [first])
 
 
 def test_parquet_has_few_row_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,7 +20,7 @@ from offramp.interop import load
 from offramp.prediction import parts
 from offramp.prediction.files import FORMATS, open_writer
 from offramp.prediction.folder_run import answer_here, find_files, settings_of, sources_of
-from offramp.prediction.part_folder import MANIFEST, RECEIPTS, PartFolder
+from offramp.prediction.part_folder import LOCK, MANIFEST, RECEIPTS, PartFolder, locked
 from offramp.prediction.parts import Answerer, Job, Part, Receipt, Unreadable, read_parts
 from offramp.tasks.tables import read_table
 from tests.command_line import Result
@@ -150,7 +151,7 @@ def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     home = tmp_path_factory.mktemp("made")
     opened = load(model)
     files, _ = find_files(tables(home / "in", 8), home / "whole")
-    kept = {"home": home, "opened": opened, "sources": sources_of(files, opened, None, None, ("id",))}
+    kept = {"home": home, "opened": opened, "sources": sources_of(files, opened, None, None, ("id",))[0]}
     go_on(kept, home / "whole")
     return {**kept, "whole": contents(home / "whole")}
 
@@ -158,15 +159,15 @@ def made(model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
 def go_on(made: dict[str, Any], out: Path, stop_after: int | None = None) -> list[Receipt]:
     """Answer what is missing; or be killed after so many parts, with one more written that has no receipt."""
     job = Job("", None, ("id",), str(out), rows_per_part=3, options={"batch_size": 1, "backend": "torch"})
-    folder = PartFolder(job, settings_of(job, made["opened"], None, None), made["sources"])
     found: list[Receipt] = []
-    for receipt in answer_here(job, folder.missing(), made["opened"]):
-        assert isinstance(receipt, Receipt)
-        if len(found) == stop_after:
-            return found
-        folder.record(receipt)
-        found.append(receipt)
-    folder.finish()
+    with PartFolder(job, settings_of(job, made["opened"], None, None), made["sources"]) as folder:
+        for receipt in answer_here(job, folder.missing(), made["opened"]):
+            assert isinstance(receipt, Receipt)
+            if len(found) == stop_after:
+                return found
+            folder.record(receipt)
+            found.append(receipt)
+        folder.finish()
     return found
 
 
@@ -247,6 +248,47 @@ def test_files_that_come_and_change(run: Run, model: Path, folder: Path, tmp_pat
     assert f"{folder / 'a.csv'} has changed since it was answered: name another folder, or say" in refused.err
     assert run(*command, "--overwrite").status == 0
     assert len(answered(out, "a.csv")) == 26
+
+
+def test_two_runs_do_not_write_to_one_folder(run: Run, model: Path, folder: Path, tmp_path: Path) -> None:
+    command = ("predict", model, folder, "--out", tmp_path / "out")
+    assert run(*command).status == 0
+    before = contents(tmp_path / "out")
+    with locked(tmp_path / "out" / LOCK):
+        refused = run(*command, "--overwrite")
+        assert (refused.status, refused.err) == (
+            2,
+            f"error: another run writes to {tmp_path / 'out'}: wait for it, or name another folder\n",
+        )
+        assert contents(tmp_path / "out") == before
+    assert run(*command, "--overwrite").status == 0
+
+
+@pytest.mark.parametrize("name", ["empty.csv", "empty.jsonl", "damaged.parquet", "cut.csv.gz"])
+def test_a_file_that_cannot_be_read_does_not_stop_the_others(
+    name: str, run: Run, model: Path, folder: Path, tmp_path: Path
+) -> None:
+    if name.endswith("parquet"):
+        pytest.importorskip("pyarrow")
+    (folder / name).write_bytes(b"" if name.startswith("empty") else b"\x1f\x8b\x08 no such thing")
+    out = tmp_path / "out"
+    refused = run("predict", model, folder, "--out", out)
+    assert refused.status == 2
+    assert re.search(r"error: 1 of \d+ files are not answered to their end; the first: ", refused.err)
+    assert name in refused.err
+    assert len(answered(out, "a.csv")) == 25
+    assert json.loads((out / MANIFEST).read_text())["finished"] is None
+    (folder / name).unlink()
+    assert run("predict", model, folder, "--out", out).status == 0
+    assert json.loads((out / MANIFEST).read_text())["finished"]["files"] > 0
+
+
+def test_a_file_that_is_called_as_ours_are(run: Run, model: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "a.csv", folder / "b.csv")
+    (folder / RECEIPTS).write_text('{"review": "good"}\n')
+    refused = run("predict", model, folder, "--out", tmp_path / "out")
+    assert f"{folder / RECEIPTS} is called as a file that the answers come with: rename it" in refused.err
+    assert not (tmp_path / "out").exists()
 
 
 WRONG = [
@@ -334,7 +376,7 @@ def test_a_part_that_kills_its_workers_is_given_up(model: Path, folder: Path, tm
     """What they leave behind is counted."""
     job = Job(str(model), None, (), str(tmp_path / "out"))
     files, _ = find_files(folder / "a.csv", tmp_path / "out")
-    [source] = sources_of(files, load(model), None, None, ())
+    [source], _ = sources_of(files, load(model), None, None, ())
     [part] = read_parts(job, source)
     assert isinstance(part, Part)
     answer = Answerer(job)
@@ -350,7 +392,7 @@ def test_a_part_that_kills_its_workers_is_given_up(model: Path, folder: Path, tm
 def test_a_file_that_is_gone_is_told(model: Path, folder: Path, tmp_path: Path) -> None:
     """As on a machine that does not see it."""
     files, _ = find_files(folder / "a.csv", tmp_path / "out")
-    [source] = sources_of(files, load(model), None, None, ())
+    [source], _ = sources_of(files, load(model), None, None, ())
     (folder / "a.csv").unlink()
     [found] = read_parts(Job(str(model), None, (), str(tmp_path / "out")), source)
     assert isinstance(found, Unreadable)

@@ -115,6 +115,13 @@ def test_lines_are_numbered_where_rows_begin(tmp_path: Path) -> None:
     assert list(read_table(tmp_path / "a.jsonl")) == [Record(2, {"a": 1}), Record(4, {"a": 2})]
 
 
+def test_blank_lines_of_one_column_are_empty_cells(tmp_path: Path) -> None:
+    """So an empty cell is written there; those at the end are none."""
+    (tmp_path / "a.csv").write_bytes(b"\n\ntext\n\nfirst\n\n\nlast\n\n\n")
+    rows = [(record.line, record.values["text"]) for record in read_table(tmp_path / "a.csv")]
+    assert rows == [(4, ""), (5, "first"), (6, ""), (7, ""), (8, "last")]
+
+
 def test_no_header_and_no_last_line_end(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_bytes(b"x\t1\r\ny\t0")
     table = read_table(tmp_path / "a.tsv", names=("text", "label"))

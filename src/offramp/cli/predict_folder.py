@@ -70,12 +70,12 @@ def predict_folder(
     where = str(Path(name).absolute()) if Path(name).exists() else name  # workers start in other folders
     rows = rows_per_part or ROWS_PER_PART
     job = Job(where, policy, tuple(kept), str(out.absolute()), format or "jsonl", rows, options)
-    sources = sources_of(files, model, text, text_pair, kept)
+    sources, unreadable = sources_of(files, model, text, text_pair, kept)
     settings = settings_of(job, model, text, text_pair)
-    folder = PartFolder(job, settings, sources, overwrite)
-    if others:
-        typer.echo(f"left out: {len(others):,} files that are no tables, the first is {others[0]}", err=True)
-    unreadable = _answer(run, job, folder, out)
+    with PartFolder(job, settings, sources, overwrite) as folder:
+        if others:
+            typer.echo(f"left out: {len(others):,} files that are no tables, the first is {others[0]}", err=True)
+        unreadable += _answer(run, job, folder, out, complete=not unreadable)
     totals = folder.totals()
     typer.echo(
         f"{out}: {totals['rows']:,} answers of {totals['files']:,} files in {totals['parts']:,} parts under "
@@ -84,7 +84,7 @@ def predict_folder(
     )
     if unreadable:
         raise OfframpError(
-            f"{len(unreadable):,} of {totals['files']:,} files are not answered to their end; the first: "
+            f"{len(unreadable):,} of {len(files):,} files are not answered to their end; the first: "
             f"{unreadable[0].why}. Mend them, and run the same command again"
         )
     if totals["without_answer"]:
@@ -107,8 +107,8 @@ def _run(engine: str, workers: int | None, model: MultiExitModel) -> Run:
     return partial(answer_here, model=model)
 
 
-def _answer(run: Run, job: Job, folder: PartFolder, out: Path) -> list[Unreadable]:
-    """Everything that is missing; the files that could not be read to their end."""
+def _answer(run: Run, job: Job, folder: PartFolder, out: Path, complete: bool) -> list[Unreadable]:
+    """Everything that is missing; the files that could not be read to their end. `complete`: there are no others."""
     from offramp.prediction.files import heeding_ctrl_c
     from offramp.prediction.parts import Unreadable
 
@@ -131,6 +131,6 @@ def _answer(run: Run, job: Job, folder: PartFolder, out: Path) -> list[Unreadabl
         raise Interrupted(
             f"stopped with {rows:,} rows answered in {out}: the same command goes on from there"
         ) from None
-    if not unreadable:
+    if complete and not unreadable:
         folder.finish()
     return unreadable

@@ -95,7 +95,9 @@ def pretrain(
         bool,
         _learning("A layer gets the mean, not the sum, of the exits' gradients.", "--equilibrium/--no-equilibrium"),
     ] = True,
-    groups: Annotated[int, _learning("Groups of exits that take turns; 1: all at every step.")] = 2,
+    groups: Annotated[
+        int | None, _learning("Groups of exits that take turns (2, where there are three); 1: all at every step.")
+    ] = None,
     early_weight: Annotated[float, _learning("What every exit's losses count, beside the last's.")] = 1.0,
     optimiser: Annotated[
         str | None, _learning("muon (default for new backbones) or adamw (default with --start).")
@@ -149,7 +151,6 @@ def pretrain(
             "pairs": None if pairs is None else str(pairs),
             "pairs_share": pairs_share,
             "equilibrium": equilibrium,
-            "groups": groups,
             "early_weight": early_weight,
             "optimiser": optimiser or ("adamw" if start else "muon"),
             "learning_rate": (1e-4 if start else 2e-3) if learning_rate is None else learning_rate,
@@ -162,6 +163,8 @@ def pretrain(
             "accumulate": accumulate,
         }
         shape = None if start else _shape(config, family, layers, width, heads, neurons, positions)
+        depth = int((shape or {}).get("num_hidden_layers", 12))
+        options["groups"] = groups or min(2, max(1, depth - 1))
         plan = PretrainingPlan(shape=shape, start=start, family=family, **options)  # type: ignore[arg-type]
         folder.check({}, resume=False, overwrite=overwrite)
         check_plan(plan)

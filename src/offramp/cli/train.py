@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -201,7 +202,7 @@ def train(
     process.destroy_process_group()  # or the first process to end takes the others with it
     if shown:
         console = Console(stderr=True, soft_wrap=True, highlight=False)
-        console.print(f"{out}: trained.{_reached(out)} Next: offramp evaluate {out}")
+        console.print(f"{out}: trained.{_reached(out)} Next: offramp evaluate {shlex.quote(str(out))}")
 
 
 def _reached(out: Path) -> str:

@@ -41,6 +41,8 @@ def what_is_wrong(item: Any) -> str | None:
     for part in parts:
         if not isinstance(part, str):
             return f"expected a text, or a pair of texts, not {part!r:.40}"
+        if not part.strip():
+            return "the text is empty: expected some words"
         if any("\ud800" <= letter <= "\udfff" for letter in part):
             return "the text holds half a character (a lone surrogate): it was cut or decoded wrongly"
     return None

@@ -32,6 +32,8 @@ class Wishes:
     legacy_last_exit: bool = False
     exit_options: dict[str, Any] = field(default_factory=dict)
     """Settings of `MultiExitConfig`, for exits that the checkpoint does not have yet."""
+    layers: int | None = None
+    """Of the backbone, where it is to be cut: new exits are among these."""
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,7 @@ def load(
             f"there is no option {unknown[0]!r}: for new exits there are {', '.join(sorted(EXIT_OPTIONS))}"
         )
     checkpoint = path_or_name if isinstance(path_or_name, Checkpoint) else read_checkpoint(path_or_name, revision)
-    wishes = Wishes(num_labels, span, legacy_last_exit, exit_options)
+    wishes = Wishes(num_labels, span, legacy_last_exit, exit_options, layers)
     with _blaming(checkpoint.folder / CONFIG):
         translation = translate(checkpoint, wishes)
     translation.config.keep(layers, exits)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import logging
 from collections import Counter
 from typing import Any
 
 from offramp.errors import OfframpError
 from offramp.policies.base import REGISTRY, Policy
 from offramp.policies.combined import Both, Combined, Either
+from offramp.policies.threshold import Threshold
+
+log = logging.getLogger("offramp")
 
 EXAMPLE = "entropy(0.1) | window(8)"
 LONGEST = 4000
@@ -35,11 +39,26 @@ def policy_from_text(text: str) -> Policy:
     if len(text) > LONGEST:
         raise OfframpError(f"a policy of {len(text)} letters: expected one like {EXAMPLE!r}, {LONGEST} letters at most")
     try:
-        return _read(ast.parse(text.strip(), mode="eval").body, text)
+        policy = _read(ast.parse(text.strip(), mode="eval").body, text)
+        warn_where_nobody_leaves(policy)
+        return policy
     except OfframpError:
         raise
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:  # the last two: parentheses in parentheses
         raise OfframpError(f"cannot read the policy {text!r}: write it like {EXAMPLE!r}") from error
+
+
+def warn_where_nobody_leaves(policy: Policy) -> None:
+    """Of a number that was meant otherwise: a percentage, or one below nothing."""
+    for part in policy.of if isinstance(policy, Combined) else (policy,):
+        if isinstance(part, Combined):
+            warn_where_nobody_leaves(part)
+        elif isinstance(part, Threshold):
+            numbers = part.threshold if isinstance(part.threshold, tuple) else (part.threshold,)
+            if part.above and min(numbers) > 1:
+                log.warning("%s: nobody leaves early by it; a probability is at most 1, as in %s(0.9)", part, part.name)
+            elif not part.above and max(numbers) < 0:
+                log.warning("%s: nobody leaves early by it; %s is never below 0", part, part.name)
 
 
 def _written(value: Any) -> str:

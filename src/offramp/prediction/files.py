@@ -16,6 +16,9 @@ from typing import IO, Any
 
 from offramp.errors import OfframpError, needs
 
+MOST_DIGITS = 38
+"""Of a decimal number in Arrow's usual form."""
+
 Answers = Sequence[Mapping[str, Any]]
 ROW_GROUP = 16384
 """Rows of Parquet written together: thousands of small groups would make a large file, and its table of contents
@@ -173,7 +176,8 @@ def _cell(value: Any) -> str:
 class ParquetWriter(Writer):
     """A Parquet file, readable once it is closed; an interrupted run closes it, too.
 
-    A column's kind is that of its first rows: text where they are of several kinds, or empty.
+    A column's kind is that of its first rows: text where they are of several kinds, or empty. What does not fit it
+    later is refused, and never made to.
     """
 
     def __init__(self, stream: IO[bytes], name: str, columns: Sequence[str]) -> None:
@@ -199,18 +203,33 @@ class ParquetWriter(Writer):
 
     def _array(self, column: str, values: list[Any]) -> Any:
         kind = self.kinds.get(column)
+        if kind == self.arrow.string():
+            return self._text(values)
         try:
-            array = self.arrow.array(values, kind)
+            array = self.arrow.array(values)  # of the kind that the values have
+            if kind is not None:
+                return self._fitting(array, kind)
         except (self.arrow.ArrowException, ValueError, TypeError, OverflowError) as error:
-            if kind not in (None, self.arrow.string()):
+            if kind is not None:
                 raise OfframpError(
                     f"{self.name}: {column!r} was {kind} at first, and then was not: write .jsonl or .csv"
                 ) from error
             array = self._text(values)
         if self.arrow.types.is_null(array.type):
             array = self._text(values)
+        if self.arrow.types.is_decimal(array.type):  # later ones may be larger
+            array = array.cast(self.arrow.decimal128(MOST_DIGITS, array.type.scale))
         self.kinds[column] = array.type
         return array
+
+    def _fitting(self, array: Any, kind: Any) -> Any:
+        """The same values as this kind: numbers as other numbers where nothing is lost, and nothing else as another."""
+        types = self.arrow.types
+        is_number = (types.is_integer, types.is_floating, types.is_decimal)
+        numbers = all(any(fits(one) for fits in is_number) for one in (array.type, kind))
+        if array.type == kind or numbers or types.is_null(array.type):
+            return array.cast(kind, safe=True)
+        raise ValueError(f"{array.type} is not {kind}")
 
     def _text(self, values: list[Any]) -> Any:
         texts = [None if value is None else _cell(value) for value in values]

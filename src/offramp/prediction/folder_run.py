@@ -11,6 +11,7 @@ from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
 from offramp.prediction.inputs import columns_of
+from offramp.prediction.part_folder import MANIFEST, RECEIPTS
 from offramp.prediction.parts import Answerer, Job, Receipt, Source, Unreadable, read_parts
 from offramp.tasks.tables import read_table, table_format
 
@@ -39,7 +40,8 @@ def find_files(input: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
         raise OfframpError(f"{input} does not exist: name a file, or a folder of CSV, TSV, JSONL or Parquet files")
     if out.resolve().is_relative_to(input.resolve()):
         raise OfframpError(f"{out} lies in the input: name another folder for the answers")
-    tables, others = {}, []
+    tables: dict[str, Path] = {}
+    others = []
     for path in sorted(input.rglob("*")):
         below = path.relative_to(input)
         if not path.is_file() or any(name.startswith((".", "_")) for name in below.parts):
@@ -49,6 +51,8 @@ def find_files(input: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
             tables[below.as_posix()] = path
         except OfframpError:
             others.append(path)
+    if taken := {MANIFEST, RECEIPTS} & tables.keys():
+        raise OfframpError(f"{tables[min(taken)]} is called as a file that the answers come with: rename it")
     if not tables:
         raise OfframpError(f"{input} holds no CSV, TSV, JSONL or Parquet files")
     return tables, others
@@ -56,17 +60,24 @@ def find_files(input: Path, out: Path) -> tuple[dict[str, Path], list[Path]]:
 
 def sources_of(
     files: dict[str, Path], model: MultiExitModel, text: str | None, pair: str | None, keep: Sequence[str]
-) -> list[Source]:
-    """The files with the columns that are to be answered: a file that has them not is refused before any is read."""
-    found = []
+) -> tuple[list[Source], list[Unreadable]]:
+    """The files with the columns that are to be answered, and those that cannot be read at all.
+
+    A file that has other columns is refused before any is answered.
+    """
+    found, unreadable = [], []
     for name, path in files.items():
-        table = read_table(path)
+        try:
+            table = read_table(path)
+        except OfframpError as error:
+            unreadable.append(Unreadable(name, str(error)))
+            continue
         columns = columns_of(table, model, text, pair)
         for column in keep:
             table.require(column, "--keep")
         about = path.stat()
         found.append(Source(name, str(path.absolute()), columns, about.st_size, about.st_mtime_ns))
-    return found
+    return found, unreadable
 
 
 def settings_of(job: Job, model: MultiExitModel, text: str | None, pair: str | None) -> dict[str, Any]:

@@ -35,14 +35,24 @@ LINES = "lines"
 
 
 def is_file_name(text: str) -> bool:
-    """Whether an argument names a file rather than being the text itself."""
+    """Whether an argument names a file, there or not, rather than being the text itself."""
     try:
         if text.strip() and Path(text).exists():
             return True
         table_format(Path(text))
     except (OfframpError, OSError, ValueError):  # no suffix of ours, or no name that a file can have
-        return bool(LIKE_A_PATH.fullmatch(text))
-    return " " not in text
+        return bool(LIKE_A_PATH.fullmatch(text)) or is_in_a_folder(text)
+    return True
+
+
+def is_in_a_folder(text: str) -> bool:
+    """Whether it is one word that begins as a path does, or with a folder that is there."""
+    if len(text.split()) != 1 or "/" not in text:
+        return False
+    try:
+        return text.startswith(("/", "./", "../", "~/")) or Path(text).parent.is_dir()
+    except (OSError, ValueError):  # no name that a file can have
+        return False
 
 
 def open_table(path: str, format: str | None) -> Table:
@@ -115,7 +125,12 @@ def answer_cells(prediction: Prediction) -> dict[str, Any]:
 
 
 def _kept(cell: Any) -> Any:
-    return None if isinstance(cell, float) and math.isnan(cell) else cell  # NaN: a missing cell, and no JSON
+    """A cell as JSON can hold it: NaN is a missing one, and what is infinite is written out."""
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return None if math.isnan(cell) else str(cell)
+    if isinstance(cell, dict):
+        return {name: _kept(value) for name, value in cell.items()}
+    return [_kept(value) for value in cell] if isinstance(cell, list) else cell
 
 
 def text_item(model: MultiExitModel, text: str, pair: str | None) -> Item:

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from offramp.errors import OfframpError, one_line
 from offramp.prediction.parts import Job, Receipt, Source
 from offramp.typed_json import read_object, typed
 from offramp.whole_file import whole_file
+
+try:
+    import fcntl
+except ImportError:  # where folders are not locked
+    fcntl = None  # type: ignore[assignment]
+
+log = logging.getLogger("offramp")
 
 MANIFEST = "manifest.json"
 """The settings, the files and, once all is done, the sums."""
@@ -19,8 +27,14 @@ RECEIPTS = "receipts.jsonl"
 """One line for each part that is there, written after it."""
 
 
+LOCK = ".lock"
+"""Held while a run writes."""
+
+
 class PartFolder:
     """Takes receipts. A part without one counts as missing: it is made again, and replaced as a whole.
+
+    Nobody else writes to the folder until it is left (`with`), or this process ends.
 
     Args:
         job: what is done; its `out` is this folder.
@@ -37,12 +51,23 @@ class PartFolder:
         self.settings = json.loads(json.dumps(settings))
         self.receipts: dict[str, dict[int, Receipt]] = {}
         begun = self._begun()
-        if begun and overwrite:
-            for name in begun["sources"]:
-                self._clear(name)
-            (self.folder / RECEIPTS).unlink(missing_ok=True)
-            begun = None
-        self._go_on(begun or {"settings": self.settings, "sources": {}})
+        self._lock = locked(self.folder / LOCK)
+        try:
+            if begun and overwrite:
+                for name in begun["sources"]:
+                    self._clear(name)
+                (self.folder / RECEIPTS).unlink(missing_ok=True)
+                begun = None
+            self._go_on(begun or {"settings": self.settings, "sources": {}})
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def __enter__(self) -> PartFolder:
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self._lock.close()
 
     def missing(self) -> list[tuple[Source, frozenset[int]]]:
         """The files that are not finished, each with the parts of it that are there."""
@@ -74,7 +99,7 @@ class PartFolder:
         if self.folder.exists() and not self.folder.is_dir():
             raise OfframpError(f"{self.folder} is a file: name a folder for the answers")
         if not path.is_file():
-            if self.folder.exists() and any(self.folder.iterdir()):
+            if self.folder.exists() and any(path.name != LOCK for path in self.folder.iterdir()):
                 raise OfframpError(f"{self.folder} is not empty and holds no {MANIFEST}: name another folder")
             return None
         try:
@@ -153,7 +178,24 @@ class PartFolder:
     def _write_manifest(self, finished: dict[str, int] | None) -> None:
         content = {"settings": self.settings, "finished": finished, "sources": self.known}
         with whole_file(self.folder / MANIFEST) as file:
-            file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+            file.write(json.dumps(content, indent=1) + "\n")  # in ASCII: a file's name may be no text
+
+
+def locked(path: Path) -> IO[bytes]:
+    """A file that nobody else holds until it is closed, by whatever end of this process."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("ab")
+    except OSError as error:
+        raise OfframpError(f"{path.parent} cannot be written to ({error.strerror})") from error
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OfframpError(f"another run writes to {path.parent}: wait for it, or name another folder") from error
+        except OSError:  # a file system that has no locks
+            log.debug("%s cannot be locked", path)
+    return file
 
 
 def _line(receipt: Receipt) -> str:

@@ -34,6 +34,6 @@ def predict(
     opened = model if isinstance(model, MultiExitModel) else load(model)
     if opened.objective.name == "span":
         return list(SpanPredictor(opened, policy, **options).stream(texts))  # type: ignore[arg-type]
-    if len({isinstance(text, str) for text in texts}) > 1:
+    if len({type(text) for text in texts if isinstance(text, str | tuple)}) > 1:
         raise OfframpError("expected texts, or pairs of texts as tuples, and not some of each")
     return Engine(opened, policy, **options)(texts)

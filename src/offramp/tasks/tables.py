@@ -125,8 +125,7 @@ def _csv(lines: Lines, names: Sequence[str] | None) -> Table:
         start = 1
         try:
             for cells in reader:
-                if cells:  # a blank line is no row of CSV
-                    yield start, cells
+                yield start, cells  # none in a blank line
                 start = reader.line_num + 1
         except csv.Error as error:
             open_quote = "end of data" in str(error) or "field limit" in str(error)
@@ -135,9 +134,22 @@ def _csv(lines: Lines, names: Sequence[str] | None) -> Table:
                 f'{what}: expected commas, and text with commas, quotes or line ends in ""', start
             ) from error
 
-    rows = numbered_rows()
-    columns = tuple(names) if names else _header(lines, next(rows, (1, None))[1])
-    return Table(lines.source, columns, (_record(lines, start, columns, cells) for start, cells in rows))
+    numbered = numbered_rows()
+    header = None if names else next((cells for _, cells in numbered if cells), None)
+    columns = tuple(names) if names else _header(lines, header)
+
+    def rows() -> Iterator[Record]:
+        blank: list[int] = []
+        for start, cells in numbered:
+            if not cells:
+                blank.append(start)
+                continue
+            if len(columns) == 1:  # a blank line is an empty cell, unless nothing else follows
+                yield from (_record(lines, line, columns, [""]) for line in blank)
+            blank = []
+            yield _record(lines, start, columns, cells)
+
+    return Table(lines.source, columns, rows())
 
 
 def _jsonl(lines: Lines, names: Sequence[str] | None) -> Table:
@@ -200,7 +212,7 @@ FORMATS: dict[str, Callable[[Lines, Sequence[str] | None], Table]] = {
 
 def _parquet(path: Path) -> Table:
     parquet = needs("pyarrow.parquet", "data")
-    arrow_errors = (needs("pyarrow", "data").ArrowException, OSError, ValueError)
+    arrow_errors = (needs("pyarrow", "data").ArrowException, OSError, ValueError, OverflowError)
     try:
         file = parquet.ParquetFile(path)
         label_names = _class_labels(file.schema_arrow.metadata or {})

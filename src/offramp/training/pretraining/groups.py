@@ -15,7 +15,8 @@ def exit_groups(exits: int, groups: int) -> tuple[tuple[int, ...], ...]:
     ((0, 2, 4), (1, 3, 4))
     """
     if not 1 <= groups <= max(1, exits - 1):
-        raise OfframpError(f"{exits} exits can be dealt out to 1 to {max(1, exits - 1)} groups, not {groups}")
+        most = max(1, exits - 1)
+        raise OfframpError(f"{exits} exits can be dealt out to 1 to {most} groups, not {groups} (--groups)")
     last = exits - 1
     return tuple((*range(first, last, groups), last) for first in range(groups))
 
