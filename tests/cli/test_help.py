@@ -33,6 +33,12 @@ def test_help_has_examples(run: Run, name: str) -> None:
         assert example in shown
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_paragraphs_are_as_wide_as_the_terminal(name: str) -> None:
+    """Line ends of the source would break them wherever they happen to stand."""
+    assert all("\n" not in paragraph for paragraph in COMMANDS[name].help.split("\n\n"))
+
+
 def test_version(run: Run) -> None:
     assert run("--version").out == f"offramp {__version__}\n"
 

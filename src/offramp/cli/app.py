@@ -6,6 +6,7 @@ transformers, and most of offramp) is imported inside the command.
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Annotated
 
@@ -37,4 +38,11 @@ def offramp(
     """Transformer encoders that stop computing once they know the answer."""
 
 
+def in_paragraphs(text: str) -> str:
+    """A docstring without the line ends of the source: a terminal has its own width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+
+
 import_all(__package__, [str(Path(__file__).parent)])
+for _command in app.registered_commands:
+    _command.help = in_paragraphs(_command.help or inspect.getdoc(_command.callback) or "")
