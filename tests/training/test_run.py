@@ -152,6 +152,27 @@ def test_stopped_and_resumed_is_not_stopped(
     assert not (tmp_path / "model" / "checkpoints").exists()
 
 
+def test_the_best_weights_of_a_run_stopped_often_are_those_of_one_that_was_not(
+    backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop adds no look at dev: what is looked at, and so what is kept, is the same."""
+    recipe = quick("deebert", epochs=3)
+    stops = [("fine-tune", 20), ("fine-tune", 28), ("fine-tune", 33), ("exits", 5)]  # 28: the end of an epoch
+    offramp.train(backbone, task, tmp_path / "whole", recipe, quiet=True, keep="best")
+    for number, (phase, step) in enumerate(stops):
+        with monkeypatch.context() as patch:
+            StopAt(patch, phase, step)
+            with pytest.raises(Interrupted, match=f"stopped at step {step}"):
+                offramp.train(
+                    backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", resume=number > 0
+                )
+    offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", resume=True)
+    records = [json.loads((tmp_path / name / "training.json").read_text()) for name in ("whole", "model")]
+    looks = [[phase["history"] for phase in record["phases"]] for record in records]
+    assert looks[0] == looks[1]
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "model"))
+
+
 def test_accumulating_gives_the_same_model(backbone: Path, task: Task, tmp_path: Path) -> None:
     no_dropout = backbone_without_dropout(backbone, tmp_path)
     logits = []

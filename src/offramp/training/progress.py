@@ -122,6 +122,13 @@ class StopGently(TrainerCallback):
             control.should_save = args.save_strategy != SaveStrategy.NO
             control.should_training_stop = True
 
+    def on_epoch_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
+        """An epoch that was broken off is no time to look at dev: a run that is not stopped does not, and with the best
+        weights kept it would end with others.
+        """
+        if control.should_training_stop and state.epoch % 1:
+            control.should_evaluate = False
+
     def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         self.restore()
 
