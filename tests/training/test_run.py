@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +150,48 @@ def test_stopped_and_resumed_is_not_stopped(
     offramp.train(backbone, task, tmp_path / "model", quick(recipe), quiet=True, resume=True)
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "model"))
     assert not (tmp_path / "model" / "checkpoints").exists()
+
+
+@pytest.fixture
+def begun(backbone: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Callable[[], Any]]:
+    """The training rows of a run that was stopped, in `model` beside them, and how it goes on."""
+    rows, dev = reviews_file(tmp_path / "reviews.csv", 60), reviews_file(tmp_path / "dev.csv", 20)
+    task, recipe = offramp.task(data=rows, dev=dev, label="verdict"), quick("plain", epochs=1)
+    with monkeypatch.context() as patch:
+        StopAt(patch, "fine-tune", 2)
+        with pytest.raises(Interrupted):
+            offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True)
+    return rows, lambda: offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True, resume=True)
+
+
+CHANGES: dict[str, Callable[[str], str]] = {
+    "a label": lambda text: text.replace(",good", ",?", 1).replace(",bad", ",good", 1).replace(",?", ",bad", 1),
+    "one more": lambda text: text + "a great film,good\n",
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_run_goes_on_with_the_rows_it_was_begun_with(change: str, begun: tuple[Path, Callable[[], Any]]) -> None:
+    rows, go_on = begun
+    before = rows.read_text()
+    rows.write_text(CHANGES[change](before))
+    with pytest.raises(offramp.OfframpError, match="begun with other training rows than reviews has now: bring them"):
+        go_on()
+    rows.write_text(before)
+    go_on()
+    record = json.loads((rows.parent / "model" / "training.json").read_text())
+    assert record["trained_on"] == offramp.task(data=rows, label="verdict", dev_share=0).split("train").digest()
+
+
+def test_a_run_whose_plan_names_no_rows_goes_on(begun: tuple[Path, Callable[[], Any]]) -> None:
+    """As earlier versions wrote it."""
+    rows, go_on = begun
+    plan = rows.parent / "model" / "checkpoints" / "plan.json"
+    named = json.loads(plan.read_text())
+    assert named.pop("trained_on")
+    plan.write_text(json.dumps(named))
+    rows.write_text(CHANGES["a label"](rows.read_text()))
+    go_on()
 
 
 def test_the_best_weights_of_a_run_stopped_often_are_those_of_one_that_was_not(

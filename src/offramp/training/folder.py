@@ -53,6 +53,14 @@ class RunFolder(WorkFolder):
         elif difference := plan.differs_from(read_plan(self.plan)):
             raise OfframpError(f"{self.path} was begun with other settings: {difference}")
 
+    def check_rows(self, trained_on: str, task: Task) -> None:
+        """Refuse to go on with other rows than the run was begun with. Plans of earlier versions do not name them."""
+        if read_plan(self.plan).trained_on not in (None, trained_on):
+            raise OfframpError(
+                f"{self.path} was begun with other training rows than {task.name} has now: bring them back, or begin "
+                "anew with --overwrite"
+            )
+
     def begin(self, plan: Plan) -> None:
         """Drop what an earlier run left, and write the plan down."""
         for old in (self.work, self.path / "logs"):

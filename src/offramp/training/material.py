@@ -41,6 +41,8 @@ class Material:
     rows: Sequence[Row]
     labels: Sequence[Label]
     dev: DevScores | None
+    trained_on: str
+    """The digest of the training rows."""
 
 
 def prepare(plan: Plan, task: Task) -> Material:
@@ -63,7 +65,8 @@ def labels_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
     adopt_labels(model, task)
     examples = task.split("train")
     dev = LabelScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None
-    return Material(model, encoder, encoder.examples(examples), in_model_order(model, task, examples), dev)
+    labels = in_model_order(model, task, examples)
+    return Material(model, encoder, encoder.examples(examples), labels, dev, examples.digest())
 
 
 def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
@@ -72,10 +75,11 @@ def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
         raise OfframpError(f"{task.name} asks for spans, but {plan.backbone} was trained to answer with labels")
     encoder = window_encoder(model, plan.max_length)
     model.config.max_text_tokens = encoder.max_length
-    windows = encoder(trainable(task.split("train")))
+    questions = task.split("train")
+    windows = encoder(trainable(questions))
     dev = SpanScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None
     labels = [(window.start, window.end) for window in windows]
-    return Material(model, encoder, [window.row for window in windows], labels, dev)
+    return Material(model, encoder, [window.row for window in windows], labels, dev, questions.digest())
 
 
 def said_of_long_texts(material: Material) -> str | None:

@@ -44,6 +44,8 @@ class Plan:
     """Steps between looks at the dev set; None: each epoch."""
     save_steps: int | None = None
     """Steps between checkpoints; None: each epoch."""
+    trained_on: str | None = None
+    """The digest of the training rows, known once they are read."""
 
     def __post_init__(self) -> None:
         # A folder is to be found from anywhere; a name on the hub or in the box is the same everywhere.
@@ -62,10 +64,13 @@ class Plan:
         return json.loads(json.dumps(dataclasses.asdict(self)))  # type: ignore[no-any-return]
 
     def differs_from(self, other: Plan) -> str | None:
-        """The first setting in which two plans differ, in words; None where they are the same."""
+        """The first setting in which two plans differ, in words; None where they are the same.
+
+        Rows are no setting: whether they are the same is seen when they are read.
+        """
         ours, theirs = self.to_json(), other.to_json()
         for key, value in ours.items():
-            if value != theirs[key]:
+            if value != theirs[key] and key != "trained_on":
                 return f"{key} was {theirs[key]}, and now is {value}"
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,9 @@ def run(
     process.wait_for_everyone()
     with saying_only(lambda _: process.is_main_process), expecting_new_exits():  # what every process finds, once
         material = prepare(plan, task)
+    plan = replace(plan, trained_on=material.trained_on)
+    if resume and process.is_main_process:
+        folder.check_rows(material.trained_on, task)
     for said in (said_of_long_texts(material), said_of_rare_labels(task), said_of_labels_alike(task)):
         if said:
             console.print(said)
@@ -108,7 +112,6 @@ def run(
             process.wait_for_everyone()
         if process.is_main_process:
             about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}
-            about["trained_on"] = task.split("train").digest()
             folder.finish(material.model, material.encoder, plan, task, about)
     except SafetensorError as error:  # of weights that were to be written
         raise OfframpError(f"{folder.path} could not be written ({one_line(error)})") from error
