@@ -77,10 +77,10 @@ COLUMNS = {
 
 @pytest.mark.parametrize("columns", COLUMNS)
 def test_columns_found_by_name(columns: tuple[str, ...], tmp_path: Path) -> None:
-    rows = ["\t".join(columns)] + ["\t".join(f"{column} {i}" for column in columns) for i in range(20)]
-    (tmp_path / "mine.tsv").write_text("\n".join(rows + rows[1:]))
-    made = task(data=tmp_path / "mine.tsv")
     text, pair, label = COLUMNS[columns]
+    rows = [[f"{column} {i % 20 if column == label else i}" for column in columns] for i in range(40)]
+    (tmp_path / "mine.tsv").write_text("\n".join("\t".join(row) for row in [columns, *rows]))
+    made = task(data=tmp_path / "mine.tsv")
     assert (made.record["text"], made.record["text_pair"], made.record["label"]) == (text, pair, label)
     assert made.pair == (pair is not None)
     rows_of_train = made.split("train")
@@ -213,6 +213,29 @@ def test_the_same_rows_in_another_format_give_the_same_split(tmp_path: Path) -> 
     assert other.split("dev").texts == made.split("dev").texts
 
 
+@pytest.mark.parametrize("pair", [False, True])
+def test_rows_of_the_same_text_stay_together(pair: bool, tmp_path: Path) -> None:
+    """What dev asks was not learnt by heart. Another second text makes another row."""
+    rows = [{"text": f"text {i % 50}", "label": i % 2} for i in range(200)]
+    rows = [{**row, "text_pair": f"{i % 100}"} for i, row in enumerate(rows)] if pair else rows
+    made = task(data=write(tmp_path / "mine.jsonl", rows))
+    train, dev = (list(zip(part.texts, part.pairs or part.texts, strict=True)) for part in map(made.split, made.splits))
+    assert not set(train) & set(dev)
+    assert (len(train), len(dev)) == (180, 20)
+    assert set(Counter(dev).values()) == {2 if pair else 4}
+    assert task(**json.loads(json.dumps(made.record))).split("dev") == made.split("dev")
+
+
+def test_what_earlier_versions_cut_row_by_row_stays_cut_so(tmp_path: Path) -> None:
+    """A model that was trained on a file in which texts are twice is scored on the rows it was not trained on."""
+    path = write(tmp_path / "mine.jsonl", [{"text": f"text {i % 50}", "label": i % 2} for i in range(200)])
+    made = task(data=path)
+    earlier = task(**{**made.record, "fingerprint": "5b41ee04bf7dc4fa"})
+    assert earlier.record["fingerprint"] == "5b41ee04bf7dc4fa"
+    assert earlier.split("dev").texts[:6] == [f"text {i}" for i in (6, 8, 26, 33, 43, 33)]
+    assert earlier.split("dev") != made.split("dev")
+
+
 def test_rows_are_told_apart_cell_by_cell(tmp_path: Path) -> None:
     prints = []
     for name, texts in (("a", ["ab", "c", "x"]), ("b", ["a", "bc", "x"])):
@@ -269,6 +292,19 @@ def test_cut_dev(labels: list[str], share: float, seed: int) -> None:
     for label, count in Counter(labels).items():
         in_dev = sum(labels[i] == label for i in dev)
         assert abs(in_dev - size * (count - 1) / movable) <= 1
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 30)), min_size=4, max_size=100), st.integers(0, 5))
+def test_cut_dev_by_texts(rows: list[tuple[str, int]], seed: int) -> None:
+    """No text is in both, and every label in training, also where one text has several."""
+    labels, texts = [label for label, _ in rows], [text for _, text in rows]
+    if len(set(texts)) < 2 * len(set(labels)):
+        return
+    train, dev = cut_dev(labels, len(rows), max(1, len(rows) // 4), seed, texts)
+    assert dev
+    assert sorted(train + dev) == list(range(len(rows)))
+    assert not {texts[i] for i in train} & {texts[i] for i in dev}
+    assert {labels[i] for i in train} == set(labels)
 
 
 def test_scores_of_a_task_fit_its_labels(tmp_path: Path) -> None:

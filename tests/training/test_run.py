@@ -25,7 +25,7 @@ from offramp.tasks.encoding import text_encoder
 from offramp.tasks.metrics import predictions_of
 from offramp.training.progress import ShowProgress
 from offramp.training.published import published_recipe, recipe_from_json, recipe_to_json, with_settings
-from tests.generated import backbone_folder, reviews_file
+from tests.generated import FILLER, backbone_folder, reviews_file
 from tests.recipes.matrix import MATRIX
 
 FAST = Schedule(learning_rate=5e-3, epochs=2, batch_size=16)
@@ -205,9 +205,7 @@ def test_the_best_weights_of_a_run_stopped_often_are_those_of_one_that_was_not(
         with monkeypatch.context() as patch:
             StopAt(patch, phase, step)
             with pytest.raises(Interrupted, match=f"stopped at step {step}"):
-                offramp.train(
-                    backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", resume=number > 0
-                )
+                offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", resume=number > 0)
     offramp.train(backbone, task, tmp_path / "model", recipe, quiet=True, keep="best", resume=True)
     records = [json.loads((tmp_path / name / "training.json").read_text()) for name in ("whole", "model")]
     looks = [[phase["history"] for phase in record["phases"]] for record in records]
@@ -312,7 +310,13 @@ def test_frozen_embeddings_stand_still(backbone: Path, task: Task, tmp_path: Pat
 
 def test_regression_and_pairs(backbone: Path, tmp_path: Path) -> None:
     lines = ["sentence1\tsentence2\tscore"]
-    lines += [f"a good film\tthe {word} story\t{value}" for word, value in [("good", 4.5), ("bad", 0.5)] * 40]
+    words = [("good", 4.5), ("bad", 0.5)]
+    lines += [
+        f"a {filler} film\tthe {word} {end}\t{value}"
+        for filler in FILLER
+        for end in FILLER[:3]
+        for word, value in words
+    ]
     (tmp_path / "pairs.tsv").write_text("\n".join(lines) + "\n")
     task = offramp.task(data=tmp_path / "pairs.tsv")
     model = offramp.train(backbone, task, tmp_path / "model", quick("elasticbert", epochs=6), quiet=True)

@@ -52,9 +52,9 @@ def own_task(
     `written` is how the data writes each of `labels`, where it does otherwise. With `labelled=False` there need not be
     a column of them.
 
-    Without a dev split, `dev_share` of the training rows is cut off for one (0: none), each label in proportion, the
-    same rows for the same `split_seed` everywhere. `fingerprint`, from a task's record, makes sure that the rows have
-    not changed since: rows that were trained on would otherwise be scored.
+    Without a dev split, `dev_share` of the training rows is cut off for one (0: none), each label in proportion, rows
+    of the same text together, the same rows for the same `split_seed` everywhere. `fingerprint`, from a task's record,
+    makes sure that the rows have not changed since: rows that were trained on would otherwise be scored.
     """
     if not 0 <= dev_share < 1:
         raise OfframpError(f"dev share {dev_share}: expected a share of the training rows, 0 or more and less than 1")
@@ -74,9 +74,10 @@ def own_task(
         raise OfframpError(f"{len(as_written)} ways to write {len(answers)} labels: expected one for each")
     readers = {split: _reader(source, columns, as_written, split) for split, source in sources.items()}
     cut = {"train", "dev"} & set(sources) == {"train"} and dev_share > 0
+    mark = _mark(training_rows(), fingerprint) if cut else None
     if cut:
-        _check_unchanged(training_rows(), fingerprint)
-        readers = _cut_off(training_rows(), as_written, dev_share, split_seed) | {
+        by_text = mark != training_rows().fingerprint()
+        readers = _cut_off(training_rows(), as_written, dev_share, split_seed, by_text) | {
             split: reader for split, reader in readers.items() if split != "train"
         }
     name = name or stem(next(given for given in (data, dev, test) if given is not None))
@@ -93,7 +94,7 @@ def own_task(
         "metric": metric,
         "dev_share": dev_share,
         "split_seed": split_seed,
-        "fingerprint": training_rows().fingerprint() if cut else None,
+        "fingerprint": mark,
     }
     record |= {} if written is None else {"written": list(written)}
     record |= {} if labelled else {"labelled": False}
@@ -119,18 +120,29 @@ def _reader(source: Source, columns: Columns, labels: tuple[str, ...], split: st
     return read
 
 
-def _cut_off(rows: Rows, labels: tuple[str, ...], share: float, seed: int) -> dict[str, Callable[[], Examples]]:
+def _cut_off(
+    rows: Rows, labels: tuple[str, ...], share: float, seed: int, by_text: bool
+) -> dict[str, Callable[[], Examples]]:
     size = max(1, round(share * len(rows.texts)))
-    train, dev = cut_dev(rows.labels if labels else None, len(rows.texts), size, seed)
+    texts = rows.asked if by_text else None
+    train, dev = cut_dev(rows.labels if labels else None, len(rows.texts), size, seed, texts)
     return {"train": lambda: rows.examples(labels, train), "dev": lambda: rows.examples(labels, dev)}
 
 
-def _check_unchanged(rows: Rows, fingerprint: str | None) -> None:
-    if fingerprint not in (None, rows.fingerprint()):
+def _mark(rows: Rows, recorded: str | None) -> str:
+    """What the rows, and how they are cut, are known by.
+
+    Earlier versions cut row by row, which is the same where no text is there twice. Where one is, their mark is
+    another, and what they cut stays as it was: rows that a model was trained on are not to be scored.
+    """
+    plain = rows.fingerprint()
+    now = rows.fingerprint(cut_by_text=True) if len(set(rows.asked)) < len(rows.texts) else plain
+    if recorded not in (None, plain, now):
         raise OfframpError(
             f"{rows.table.source} has changed since its dev rows were cut off, so rows trained on could be scored: "
             "bring the old file back, or give a dev file (--dev)"
         )
+    return recorded or now
 
 
 def _is_regression(rows: Rows) -> bool:

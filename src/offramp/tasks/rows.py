@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,9 +37,14 @@ class Rows:
     column: str | None
     """The labels' column."""
 
-    def fingerprint(self) -> str:
-        """The same for the same rows, in whatever format they are stored."""
-        digest = hashlib.sha256()
+    @property
+    def asked(self) -> Sequence[Hashable]:
+        """What each row asks: its text, or both of them."""
+        return self.texts if self.pairs is None else list(zip(self.texts, self.pairs, strict=True))
+
+    def fingerprint(self, cut_by_text: bool = False) -> str:
+        """The same for the same rows, in whatever format they are stored; another where they are cut by their texts."""
+        digest = hashlib.sha256(b"by text\0" if cut_by_text else b"")
         for column in (self.texts, self.pairs or [], self.labels or []):
             for cell in column:
                 digest.update(cell.encode() + b"\0")
