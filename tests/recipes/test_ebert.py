@@ -11,7 +11,19 @@ import torch
 from offramp.errors import OfframpError
 from offramp.models import GateSettings, Kept
 from offramp.models.flops import EbertLayer
-from offramp.recipes import EBERT, ELBERT, DeeBERT, ElasticBERT, Forward, Plain, Recipe, RomeBERT, Schedule
+from offramp.recipes import (
+    EBERT,
+    ELBERT,
+    DeeBERT,
+    ElasticBERT,
+    Forward,
+    Frozen,
+    Offramp,
+    Plain,
+    Recipe,
+    RomeBERT,
+    Schedule,
+)
 from offramp.training import PhaseGradients, train_on_batches
 from offramp.training.loop import parameter_groups
 from offramp.training.published import published_recipe, recipe_from_json, recipe_to_json, with_settings
@@ -69,6 +81,41 @@ def test_phases() -> None:
     assert phases(DeeBERT()) == [tuned, gated, ("gated-exits", "decide", False)]
     for joint, name in ((ElasticBERT(), "joint"), (RomeBERT(), "self-distillation"), (ELBERT(), "joint")):
         assert phases(joint) == [(name, "open", False), (f"gated-{name}", "sample", True)]
+
+
+def test_gates_do_not_go_with_a_recipe_that_leaves_the_backbone_alone() -> None:
+    with pytest.raises(OfframpError, match=r"ebert\+frozen: gates learn together with the backbone, and frozen leaves"):
+        phases(Frozen())
+
+
+@pytest.mark.parametrize("distil", [0.0, 0.5])
+def test_a_base_keeps_its_teacher(distil: float) -> None:
+    """Which answers as the model is to answer: with all of every layer, or as its gates decide."""
+    model, recipe = tiny_model(), EBERT(base=Offramp(), distil=distil, retrain=1)
+    recipe.prepare(model)
+    teachers = {}
+    for phase in recipe.phases(model):
+        with PhaseGradients(model, phase) as gradients:
+            teachers[phase.name] = gradients.teacher and gradients.teacher.gates.mode
+    assert teachers == {
+        "fine-tune": None,
+        "joint": "open",
+        "gated-fine-tune": "open" if distil else None,
+        "gated-joint": "open",
+        "retrain-fine-tune": None,
+        "retrain-joint": "decide",
+    }
+
+
+def test_a_teacher_of_the_base_is_heard_by_the_base_alone() -> None:
+    model, batch = without_dropout(tiny_model()), tiny_batch(8, labels=3)
+    recipe = EBERT(base=Offramp(), penalty=0.0)
+    recipe.prepare(model)
+    phase = next(phase for phase in recipe.phases(model) if phase.name == "gated-joint")
+    with PhaseGradients(model, phase) as gradients:
+        seen = gradients.forward(batch)
+    assert torch.equal(phase.losses[0](seen), recipe.base.loss(seen))  # type: ignore[attr-defined]
+    assert not torch.equal(phase.losses[0](seen), recipe.base.loss(replace(seen, teacher=None)))  # type: ignore[attr-defined]
 
 
 def test_predictors_have_a_rate_of_their_own_and_are_clipped_with_the_rest() -> None:

@@ -95,7 +95,9 @@ class Phase:
     gates: Mode = "decide"
     """How the gates decide in this phase, where the model has any."""
     teacher: bool = False
-    """Keep a copy of the model as it is when the phase begins, its gates open, and show the losses its logits."""
+    """Keep a copy of the model as it is when the phase begins, and show the losses its logits. Its gates are open, or
+    decide where those of the phase do: what learnt with gates that decide may know little with all of them open.
+    """
     schedule: Schedule = field(default_factory=Schedule)
 
     @property

@@ -131,6 +131,11 @@ class EBERT(Recipe):
         names = frozenset(name for name, _ in model.named_parameters() if name.startswith("gates."))
         theirs = self.base.phases(model)
         of_trunk = [phase for phase in theirs if trains_trunk(phase)]
+        if not of_trunk:
+            raise OfframpError(
+                f"{self.full_name}: gates learn together with the backbone, and {self.base.name} leaves that as it is: "
+                "use another recipe, such as ebert+deebert"
+            )
         return [
             *([dataclasses.replace(phase, gates="open") for phase in of_trunk] if self.fine_tune else []),
             *(self.with_gates(phase, names) for phase in of_trunk),
@@ -154,7 +159,7 @@ class EBERT(Recipe):
             # With `topk` the released code has one optimiser for all.
             constant_groups=phase.constant_groups + ((own_rate,) if self.heads == "gumbel" else ()),
             gates="sample",
-            teacher=self.distil > 0,
+            teacher=phase.teacher or self.distil > 0,
         )
 
     def with_gates_as_they_are(self, phase: Phase) -> Phase:
@@ -215,8 +220,9 @@ class GatedLoss:
     def __call__(self, forward: Forward) -> Tensor:
         distil, t = self.recipe.distil, self.recipe.distil_temperature
         loss = (1 - distil) * self.task(forward)
-        for student, teacher in zip(forward.logits, forward.teacher or (), strict=forward.teacher is not None):
-            loss = loss + distil * t**2 * forward.objective.distil(student, teacher, t)
+        if distil:
+            for student, teacher in zip(forward.logits, forward.teacher or (), strict=True):
+                loss = loss + distil * t**2 * forward.objective.distil(student, teacher, t)
         if self.recipe.neurons == "topk" or self.recipe.target == 1:
             return loss
         return loss + self.recipe.flops_penalty(forward)

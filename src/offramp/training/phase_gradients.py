@@ -42,7 +42,7 @@ class PhaseGradients:
             self.watched = dict(model.named_parameters())
         self.clipped = [parameter for name, parameter in model.named_parameters() if name not in phase.unclipped]
         self.gate_mode = model.gates.mode if model.gates is not None else None
-        self.teacher = copy_as_teacher(model) if phase.teacher else None
+        self.teacher = copy_as_teacher(model, phase) if phase.teacher else None
 
     def __enter__(self) -> PhaseGradients:
         for name, parameter in self.model.named_parameters():
@@ -177,12 +177,12 @@ class PhaseGradients:
                 parameter.grad = None
 
 
-def copy_as_teacher(model: MultiExitModel) -> MultiExitModel:
-    """The model as it is now, with all of every layer, and never to change."""
+def copy_as_teacher(model: MultiExitModel, phase: Phase) -> MultiExitModel:
+    """The model as it is now, never to change: with all of every layer, unless the gates of the phase decide."""
     teacher: MultiExitModel = copy.deepcopy(model)
     teacher.eval().requires_grad_(False)
     if teacher.gates is not None:
-        teacher.gates.set_mode("open")
+        teacher.gates.set_mode("decide" if phase.gates == "decide" else "open")
     return teacher
 
 
