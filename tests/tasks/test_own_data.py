@@ -34,6 +34,10 @@ LABELS: dict[str, tuple[list[Any], tuple[str, ...], list[int]]] = {
     "bools": ([True, False, True], ("false", "true"), [1, 0, 1]),
     "whole floats": ([1.0, 0.0, "1.0", 0], ("0", "1"), [1, 0, 1, 0]),
     "text with spaces": ([" yes ", "no", "yes"], ("no", "yes"), [1, 0, 1]),
+    "the same number twice": (["1", "01", "001", "1"], ("001", "01", "1"), [2, 1, 0, 2]),
+    "a number of many digits": (["9" * 5000, "2", "-1"], ("-1", "2", "9" * 5000), [2, 1, 0]),
+    "minus zero": ([-0.0, 0, 1.0, "-0.0"], ("0", "1"), [0, 0, 1, 0]),
+    "words for what is no number": (["nan", "inf", "dal"], ("dal", "inf", "nan"), [2, 1, 0]),
     "numbers and texts": (["1", "2.5", "many", "1"], ("1", "2.5", "many"), [0, 1, 2, 0]),
 }
 
@@ -131,6 +135,18 @@ BAD_ROWS = {
     "no text": ([{"text": "a", "label": 1}, {"label": 0}], "mine.jsonl:2: 'text' is empty"),
     "list for a text": ([{"text": ["a"], "label": 1}], "mine.jsonl:1: 'text' is a list: expected a text"),
     "half a character": ([{"text": "a\ud800", "label": 1}], "mine.jsonl:1: 'text' holds half a surrogate pair"),
+    "half a character in a label": (
+        [{"text": "a", "label": "x\ud800"}, {"text": "b", "label": "y"}],
+        "mine.jsonl:1: 'label' holds half a surrogate pair",
+    ),
+    "nan among decimals": (
+        [{"text": "a", "label": "0.5"}, {"text": "b", "label": "NaN"}],
+        "mine.jsonl:2: label 'NaN' among numbers: expected a number",
+    ),
+    "infinity among whole numbers": (
+        [{"text": "a", "label": 1}, {"text": "b", "label": 0}, {"text": "c", "label": "-inf"}],
+        "mine.jsonl:3: label '-inf' among numbers: expected a number (--classification: it is a label)",
+    ),
     "no label": ([{"text": "a", "label": 1}, {"text": "b", "label": None}], "mine.jsonl:2: no 'label'"),
     "empty label": ([{"text": "a", "label": ""}, {"text": "b", "label": "x"}], "mine.jsonl:1: no 'label'"),
     "list for a label": ([{"text": "a", "label": [1]}], "mine.jsonl:1: 'label' is a list: expected a label"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from offramp.errors import OfframpError
 from offramp.tasks.column_names import find_columns
 from offramp.tasks.dev_split import cut_dev
 from offramp.tasks.metrics import LABEL_METRICS, NUMBER_METRICS
-from offramp.tasks.rows import Columns, Rows, read_rows
+from offramp.tasks.rows import MINUS_ZERO, Columns, Rows, read_rows
 from offramp.tasks.sources import Source, find_sources, place, stem
 from offramp.tasks.task import Examples, Task
 
@@ -20,6 +21,7 @@ log = logging.getLogger("offramp")
 
 NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 WHOLE = re.compile(r"[-+]?\d+")
+NOT_FINITE = re.compile(r"[-+]?(nan|inf|infinity)", re.IGNORECASE)
 MOST_LABELS = 1000
 
 
@@ -146,7 +148,16 @@ def _mark(rows: Rows, recorded: str | None) -> str:
 
 
 def _is_regression(rows: Rows) -> bool:
+    """Whether the labels are numbers, and not all whole. One that is missing among numbers is no class of its own."""
     written = set(rows.labels or ())
+    missing = {label for label in written if NOT_FINITE.fullmatch(label)}
+    numbers = written - missing
+    if missing and numbers and all(map(NUMBER.fullmatch, numbers)):
+        row = next(i for i, label in enumerate(rows.labels or ()) if label in missing)
+        raise rows.error(
+            row,
+            f"label {(rows.labels or ())[row]!r} among numbers: expected a number (--classification: it is a label)",
+        )
     found = all(map(NUMBER.fullmatch, written)) and not all(map(WHOLE.fullmatch, written))
     if found:
         say = "%s: %r holds numbers that are not whole: the answer is a number (--classification says otherwise)"
@@ -157,8 +168,8 @@ def _is_regression(rows: Rows) -> bool:
 def _labels_of(rows: Rows) -> tuple[str, ...]:
     """The labels there are, in order: as the data set lists them, or by number, or by the alphabet."""
     named = rows.table.label_names.get(str(rows.column))
-    written = set(rows.labels or ())
-    labels = named or tuple(sorted(written, key=int if all(map(WHOLE.fullmatch, written)) else None))
+    written = {"0" if label == MINUS_ZERO else label for label in rows.labels or ()}
+    labels = named or tuple(sorted(written, key=_size if all(map(WHOLE.fullmatch, written)) else None))
     where = f"{rows.table.source}: column {rows.column!r}"
     if len(written) < 2:
         raise OfframpError(f"{where} holds {', '.join(map(repr, labels))} alone: expected two labels or more")
@@ -168,6 +179,11 @@ def _labels_of(rows: Rows) -> tuple[str, ...]:
             "or say --regression if the answer is a number"
         )
     return labels
+
+
+def _size(label: str) -> tuple[Decimal, str]:
+    """Of a whole number, however long; `01` comes before `1` everywhere, not in the order of a set."""
+    return Decimal(label), label
 
 
 def _metrics(labels: tuple[str, ...], metric: str | None) -> tuple[str, ...]:

@@ -14,6 +14,8 @@ from offramp.tasks.tables import Record, Table
 from offramp.tasks.task import Examples
 
 WHOLE_NUMBER = re.compile(r"(-?\d+)\.0+")
+MINUS_ZERO = "-0"
+"""What is left of -0.0, a 0 that was rounded or negated: no label of its own."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +67,13 @@ class Rows:
         if not labels:
             return [self._number(written[i], i) for i in kept]
         numbers = {label: number for number, label in enumerate(labels)}
+        if "0" in numbers:
+            numbers.setdefault(MINUS_ZERO, numbers["0"])
         try:
             return [numbers[written[i]] for i in kept]
         except KeyError:
             i = next(i for i in kept if written[i] not in numbers)
-            raise self._error(i, f"label {written[i]!r}: expected one of {some_of(labels)}") from None
+            raise self.error(i, f"label {written[i]!r}: expected one of {some_of(labels)}") from None
 
     def _number(self, written: str, i: int) -> float:
         try:
@@ -77,10 +81,10 @@ class Rows:
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise self._error(i, f"label {written!r}: expected a number")
+            raise self.error(i, f"label {written!r}: expected a number")
         return number
 
-    def _error(self, i: int, message: str) -> OfframpError:
+    def error(self, i: int, message: str) -> OfframpError:
         return OfframpError(f"{self.table.where(self.lines[i])}: {message}")
 
 
@@ -118,9 +122,14 @@ def text_cell(table: Table, record: Record, column: str, may_be_empty: bool = Fa
         raise OfframpError(f"{table.where(record.line)}: {column!r} is empty: expected a text")
     if not isinstance(cell, str):
         raise OfframpError(f"{table.where(record.line)}: {column!r} is a {type(cell).__name__}: expected a text")
+    return whole_characters(table, record, column, cell)
+
+
+def whole_characters(table: Table, record: Record, column: str, cell: str) -> str:
+    """The cell, unless it holds half a character, which JSON can escape and nobody can write."""
     try:
         cell.encode()
-    except UnicodeEncodeError:  # JSON can escape half a character
+    except UnicodeEncodeError:
         raise OfframpError(
             f"{table.where(record.line)}: {column!r} holds half a surrogate pair: expected text"
         ) from None
@@ -141,7 +150,7 @@ def label_cell(table: Table, record: Record, column: str) -> str | None:
         return str(cell).lower()
     if not isinstance(cell, (str, int, float)):
         raise OfframpError(f"{table.where(record.line)}: {column!r} is a {type(cell).__name__}: expected a label")
-    text = str(cell).strip()
+    text = whole_characters(table, record, column, str(cell)).strip()
     whole = WHOLE_NUMBER.fullmatch(text)
     return (whole[1] if whole else text) or None
 
