@@ -22,6 +22,13 @@ def test_learning_rate_rises_and_falls_over_the_steps_taken() -> None:
     assert [step.learning_rates[0] for step in steps] == pytest.approx([0.0, 1.0, 2 / 3, 1 / 3])
 
 
+@pytest.mark.parametrize(("steps", "rates"), [(1, [1.0]), (2, [0.0, 1 / 1.88])])
+def test_a_single_step_does_not_rise(steps: int, rates: list[float]) -> None:
+    recipe = Plain(Schedule(learning_rate=1.0, epochs=1, warmup=0.06))
+    taken = train_on_batches(tiny_model(), recipe, [BATCH] * steps, make_optimiser=torch.optim.SGD)
+    assert [step.learning_rates[0] for step in taken] == pytest.approx(rates)
+
+
 def test_every_row_counts_the_same_however_batches_are_cut() -> None:
     cut = [rows_of(BATCH, torch.arange(4)), rows_of(BATCH, torch.arange(4, 6))]
     trained = []

@@ -105,8 +105,11 @@ def parameter_groups(trained: Mapping[str, nn.Parameter], phase: Phase) -> list[
 
 
 def learning_rate_shapes(phase: Phase, groups: int, total: int) -> list[Callable[[int], float]]:
-    """For each parameter group the factor on its learning rate at a step."""
-    warmup = phase.schedule.warmup * total  # not rounded: 6 % of 10 steps is 0.6 of a step
+    """For each parameter group the factor on its learning rate at a step.
+
+    The first step of a rise is at 0: a single step does not rise, or it would teach nothing.
+    """
+    warmup = phase.schedule.warmup * total if total > 1 else 0.0  # not rounded: 6 % of 10 steps is 0.6 of a step
 
     def rise_and_fall(step: int) -> float:
         if step < warmup:
