@@ -250,6 +250,24 @@ def test_the_best_weights_are_kept(backbone: Path, task: Task, tmp_path: Path) -
     assert "chosen on these rows" in (tmp_path / "model" / "README.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("recipe", "keep", "chosen"),
+    [
+        ("ebert", "best", False),  # gates learn in the last phase
+        ("ebert by blocks, retrained", "best", True),
+        ("ebert by blocks, retrained", "last", False),
+        ("ebert+deebert", "best", True),
+    ],
+)
+def test_the_card_says_whether_weights_were_chosen(
+    recipe: str, keep: str, chosen: bool, backbone: Path, task: Task, tmp_path: Path
+) -> None:
+    settings = quick(recipe, epochs=1)
+    settings = replace(settings, retrain=1) if "retrained" in recipe else settings  # type: ignore[call-arg]
+    offramp.train(backbone, task, tmp_path / "model", settings, quiet=True, keep=keep)
+    assert ("chosen on these rows" in (tmp_path / "model" / "README.md").read_text()) == chosen
+
+
 def test_checkpoints_are_bounded(backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         StopAt(patch, "joint", 20)

@@ -90,6 +90,7 @@ class PhaseRun:
         if trainer.is_world_process_zero():
             record = {"name": self.phase.name, "steps": trainer.state.max_steps, "history": history(trainer)}
             record["seconds"] = round(done.metrics["train_runtime"], 1)
+            record["chosen_on_dev"] = self.keeps_best
             self.folder.phase_finished(self.name, model, record)
 
     def check(self) -> None:
