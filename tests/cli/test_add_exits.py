@@ -237,6 +237,16 @@ def test_numbers(run: Run, tmp_path: Path, family: str) -> None:
         assert torch.equal(offramp.load(tmp_path / "out")(**batch).logits, expected)
 
 
+@pytest.mark.usefixtures("fast")
+def test_numbers_need_no_labels(run: Run, tmp_path: Path, data: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What is promised is how far they are from the classifier's: a column of words is no obstacle."""
+    model = fine_tuned(tmp_path / "model", labels=1)
+    done = run(*arguments(model, data, tmp_path / "out"), "--tolerance", "1.5", *QUICK)
+    assert done.status == 0, done.err
+    assert "'verdict' holds no numbers: the rows are read without labels" in caplog.text
+    assert offramp.evaluate(tmp_path / "out").labelled is False
+
+
 def test_too_few_rows(run: Run, bert: Path, tmp_path: Path) -> None:
     """Said plainly, with what would be enough; the exits are there, and answers are the classifier's."""
     file, out = write(tmp_path / "few.csv", noisy(120, share=0.1)), tmp_path / "out"
@@ -343,6 +353,7 @@ REFUSED: dict[str, tuple[str, str, tuple[str, ...], str]] = {
     "macro f1": ("bert", "reviews.csv", ("--metric", "macro_f1"), "macro_f1 cannot be promised"),
     "no loss": ("bert", "reviews.csv", ("--max-loss", "0"), "can never be shown to lose nothing"),
     "layers": ("bert", "reviews.csv", ("--exit-layers", "1,x"), "write layers"),
+    "no layer below": ("bert", "reviews.csv", ("--exit-layers", "4"), "its own classifier; name some below, 1 to 3"),
     "deep": ("bert", "reviews.csv", ("--exit-layers", "9"), "more exits than layers"),
     "long": ("bert", "reviews.csv", ("--max-length", "999"), "the model takes 8 to 40 tokens"),
     "epochs": ("bert", "reviews.csv", ("--epochs", "0"), "epochs must be more than 0"),

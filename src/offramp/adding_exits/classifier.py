@@ -37,6 +37,11 @@ def open_classifier(name: str | Path, exit_layers: Sequence[int] | None = None) 
     if depth < 2:
         raise OfframpError(f"{name} has one layer: there is nothing below its classifier to leave from")
     layers = sorted({*(exit_layers or range(1, depth)), depth})
+    if layers == [depth]:
+        raise OfframpError(
+            f"--exit-layers {depth}: after the last layer {name} has its own classifier; name some below, "
+            f"1 to {depth - 1}"
+        )
     with expecting_new_exits():
         model = load(checkpoint, exit_layers=layers, pooling=[*[POOLING] * (len(layers) - 1), "first"])
     if depth in model.new_exits:

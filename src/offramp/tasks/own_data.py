@@ -52,7 +52,7 @@ def own_task(
     Labels may be of any kind. They are numbered in the order of `labels`; without it, whole numbers by size and others
     by the alphabet. Numbers that are not all whole ones make it regression, unless `regression` says otherwise.
     `written` is how the data writes each of `labels`, where it does otherwise. With `labelled=False` there need not be
-    a column of them.
+    a column of them, nor one of numbers for regression.
 
     Without a dev split, `dev_share` of the training rows is cut off for one (0: none), each label in proportion, rows
     of the same text together, the same rows for the same `split_seed` everywhere. `fingerprint`, from a task's record,
@@ -63,6 +63,8 @@ def own_task(
     sources = find_sources(data, dev, test)
     first = next(iter(sources.values()))()
     columns = find_columns(first, text, text_pair, label, needs_label=labelled and set(sources) != {"test"})
+    if regression and not labelled and columns.label:
+        columns = _without_words(columns, next(iter(sources.values())))
 
     @cache
     def training_rows() -> Rows:
@@ -101,6 +103,15 @@ def own_task(
     record |= {} if written is None else {"written": list(written)}
     record |= {} if labelled else {"labelled": False}
     return Task(name, answers, _metrics(answers, metric), columns.pair is not None, readers, record)
+
+
+def _without_words(columns: Columns, source: Source) -> Columns:
+    """Without the column of labels where none is a number: nobody needs it, and numbers cannot be scored by it."""
+    rows = read_rows(source(), columns)
+    if rows.labels is None or any(map(NUMBER.fullmatch, rows.labels)):
+        return columns
+    log.warning("%s: %r holds no numbers: the rows are read without labels", rows.table.source, rows.column)
+    return Columns(columns.text, columns.pair)
 
 
 def _answers(labels: Sequence[str] | None, regression: bool | None, rows: Callable[[], Rows]) -> tuple[str, ...]:
