@@ -46,6 +46,8 @@ class Translation:
     ignored: str = r"$^"
     """Pattern of the checkpoint's names that are knowingly left behind."""
     model_class: type[Model] = MultiExitForSequenceClassification
+    new_classifiers: bool = False
+    """Whether classifiers start from scratch, and the checkpoint's are knowingly left behind."""
 
 
 class Dialect(Protocol):

@@ -97,7 +97,7 @@ def find_dialect(checkpoint: Checkpoint) -> Dialect:
 
 def with_new_classifiers(translation: Translation, wishes: Wishes) -> Translation:
     """Classifiers start anew for another number of labels, or spans, than the checkpoint was trained for."""
-    config, source = translation.config, translation.source
+    config = translation.config
     other_task = wishes.span and translation.model_class is not MultiExitForQuestionAnswering
     if not other_task and wishes.num_labels in (None, config.num_labels):
         return translation
@@ -105,8 +105,8 @@ def with_new_classifiers(translation: Translation, wishes: Wishes) -> Translatio
         config.num_labels = wishes.num_labels
     return replace(
         translation,
-        source=lambda name: None if name.startswith("exits.classifiers.") else source(name),
         model_class=MultiExitForQuestionAnswering if other_task else translation.model_class,
+        new_classifiers=True,
     )
 
 
@@ -130,7 +130,9 @@ def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) 
     with _blaming(checkpoint.folder / CONFIG), no_init_weights():  # all are filled in below; drawing them takes seconds
         model = translation.model_class(translation.config)
     model.to(dtype=_precision(checkpoint))  # type: ignore[call-arg]
-    sources = {name: translation.source(name) for name in model.state_dict()}
+    known = {name: translation.source(name) for name in model.state_dict()}
+    new = "exits.classifiers." if translation.new_classifiers else None
+    sources = {name: None if new and name.startswith(new) else source for name, source in known.items()}
     for name, target in model.state_dict().items():
         source = sources[name]
         if source is None:
@@ -143,7 +145,7 @@ def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) 
     if model.new_exits:
         log.warning(NEW, ", ".join(map(str, model.new_exits)))
     if whole:
-        _report_unused(checkpoint, translation.ignored, set(sources.values()))
+        _report_unused(checkpoint, translation.ignored, set(known.values()))
     model.eval()
     return model
 
