@@ -141,6 +141,7 @@ def train(
     from offramp.training.plan import Plan, read_plan
     from offramp.training.published import (
         backbone_family,
+        benchmark_of,
         published_exits,
         published_recipe,
         recipe_to_json,
@@ -175,7 +176,7 @@ def train(
             "warmup": warmup,
         }
         schedule |= {"weight_decay": weight_decay, "clip": clip}
-        method = published_recipe(recipe, chosen.name, backbone_family(backbone))
+        method = published_recipe(recipe, benchmark_of(chosen), backbone_family(backbone))
         if not recipe.startswith("ebert") and (target_flops is not None or gate_block is not None):
             raise OfframpError("--target-flops and --gate-block go with gates: --recipe ebert, or ebert+elasticbert")
         method = with_settings(method, schedule, _settings(set_ or [], target_flops, gate_block))
@@ -183,7 +184,10 @@ def train(
             backbone,
             chosen.record,
             recipe_to_json(method),
-            load={**published_exits(recipe, backbone), **_load_options(layers, exit_layers, pooling, shared_head)},
+            load={
+                **published_exits(method.full_name, backbone),
+                **_load_options(layers, exit_layers, pooling, shared_head),
+            },
             max_length=max_length,
             seed=seed,
             precision=precision,  # type: ignore[arg-type]

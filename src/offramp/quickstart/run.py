@@ -28,7 +28,14 @@ from offramp.quickstart.wishes import Wishes
 from offramp.stages import Stages
 from offramp.tasks.encoding import text_encoder
 from offramp.tasks.task import Task
-from offramp.training.published import backbone_config, backbone_family, brings_exits, published_recipe, with_settings
+from offramp.training.published import (
+    backbone_config,
+    backbone_family,
+    benchmark_of,
+    brings_exits,
+    published_recipe,
+    with_settings,
+)
 from offramp.training.run import train
 
 RECIPE = "elasticbert"
@@ -116,7 +123,8 @@ def carry_out(folder: QuickstartFolder, wishes: Wishes, parts: Parts, stages: St
 def train_model(folder: QuickstartFolder, wishes: Wishes, parts: Parts, stages: Stages) -> MultiExitModel:
     rate = wishes.learning_rate or learning_rate(wishes.backbone)
     schedule = {"epochs": wishes.epochs, "learning_rate": rate, "batch_size": BATCH_SIZE, "warmup": WARMUP}
-    recipe = with_settings(published_recipe(RECIPE, parts.task.name, backbone_family(wishes.backbone)), schedule, {})
+    family = backbone_family(wishes.backbone)
+    recipe = with_settings(published_recipe(RECIPE, benchmark_of(parts.task), family), schedule, {})
     looks_at = sample(parts.task.split("dev"), LOOKS_AT, wishes.seed)
     task = replace(parts.task, readers={**parts.task.readers, "dev": lambda: looks_at})
     what = f"on {parts.rows['train']:,} rows, {counted(wishes.epochs, 'epoch')}"

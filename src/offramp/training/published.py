@@ -14,6 +14,7 @@ from offramp.errors import OfframpError, one_line
 from offramp.interop.checkpoint import CONFIG, read_json
 from offramp.recipes import EBERT, REGISTRY, Recipe, Schedule
 from offramp.shipped import resolve
+from offramp.tasks.task import Task
 
 LAST_LOSS_FIRST = {"mnli", "qqp"}
 """Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
@@ -28,8 +29,14 @@ EBERT_SQUAD: dict[str, Any] = {"epochs": 2, "batch_size": 12}
 """EBERT's scripts for QNLI on RoBERTa, and for SQuAD."""
 
 
-def published_recipe(name: str, task: str, family: str) -> Recipe:
-    """A recipe by name, with the settings its authors used for this task and family of backbones.
+def benchmark_of(task: Task) -> str | None:
+    """The name under which papers may have settings for a task. A user's own file may be called `mnli`, and is not."""
+    own_rows = not task.spans and "data" in task.record
+    return None if own_rows else task.name
+
+
+def published_recipe(name: str, benchmark: str | None, family: str) -> Recipe:
+    """A recipe by name, with the settings its authors used for this benchmark and family of backbones.
 
     `ebert+elasticbert` is EBERT's gates on a model whose exits learn by another recipe, with that recipe's schedule.
     """
@@ -37,12 +44,12 @@ def published_recipe(name: str, task: str, family: str) -> Recipe:
     if plus:
         if gates != EBERT.name:
             raise OfframpError(f"recipe {name!r}: only ebert goes with another recipe, as in ebert+elasticbert")
-        base = published_recipe(of_exits, task, family)
-        ebert = published_recipe(gates, task, family)
+        base = published_recipe(of_exits, benchmark, family)
+        ebert = published_recipe(gates, benchmark, family)
         return dataclasses.replace(ebert, base=base, schedule=schedule_of(base))  # type: ignore[call-arg]
     recipe = by_name(name)()
     changes: dict[str, Any] = {}
-    kind = task.split("/")[-1]
+    kind = benchmark and benchmark.split("/")[-1]
     if name == "romebert" and kind in LAST_LOSS_FIRST:
         changes["first"] = "last"
     if name in ("deebert", "romebert") and family == "roberta":

@@ -25,6 +25,7 @@ from offramp.training.plan import Plan
 from offramp.training.progress import without_bars
 from offramp.training.published import (
     backbone_family,
+    benchmark_of,
     published_exits,
     published_recipe,
     recipe_from_json,
@@ -61,7 +62,7 @@ def train(
     >>> model = offramp.train("bert-base-uncased", task, "runs/sst2", "romebert")
     """
     if isinstance(recipe, str):
-        recipe = published_recipe(recipe, task.name, backbone_family(backbone))
+        recipe = published_recipe(recipe, benchmark_of(task), backbone_family(backbone))
     settings["load"] = {**published_exits(recipe.full_name, backbone), **settings.get("load", {})}
     plan = Plan(str(backbone), task.record, recipe_to_json(recipe), **settings)
     with without_bars():
