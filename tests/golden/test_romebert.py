@@ -81,7 +81,8 @@ def conflicts(monkeypatch: pytest.MonkeyPatch) -> list[Conflict]:
 
 
 def angle_as_logged(found: Conflict) -> float:
-    return found.angle * math.pi / 3.1415  # the original's pi
+    """Degrees between them, with the original's pi."""
+    return math.acos(found.inner / math.sqrt(found.first * found.second)) * 180 / 3.1415
 
 
 @pytest.mark.golden("romebert", needs=r"gr\.npz:")

@@ -99,7 +99,7 @@ def test_projection(sign: float) -> None:
         torch.testing.assert_close(added, b["shared"])
     else:
         assert (added * a["shared"]).sum().item() == pytest.approx(0.0, abs=1e-4)
-        assert conflict(a, b, frozenset({"shared"})).angle > 90
+        assert conflict(a, b, frozenset({"shared"})).inner < 0
     torch.testing.assert_close(merged["outside"], torch.zeros(2))
     assert torch.equal(merged["only first"], a["only first"])
     assert torch.equal(merged["only second"], b["only second"])

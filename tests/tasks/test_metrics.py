@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score, matthews_corrcoef
 
 from offramp.errors import OfframpError
-from offramp.tasks.metrics import METRICS, average, elue_average, predictions_of, score
+from offramp.tasks.metrics import METRICS, predictions_of, score
 
 BY_HAND = [
     ("accuracy", [1, 0, 1, 1], [1, 0, 0, 1], 0.75),
@@ -76,16 +76,3 @@ def test_bad_input() -> None:
         score("accuracy", [1, 2], [1])
     with pytest.raises(OfframpError, match="they must match"):
         score("accuracy", [], [])
-
-
-TASKS = ("cola", "mnli_m", "mnli_mm", "mrpc", "qnli", "qqp", "rte", "sst-2", "sts-b")
-BERT_BASE = dict(zip(TASKS, (56.5, 84.6, 84.9, 87.6, 91.2, 89.6, 69.0, 92.9, 89.4), strict=True))
-
-
-def test_averages() -> None:
-    assert round(average(BERT_BASE), 1) == 82.9  # as ElasticBERT's paper prints it
-    assert round(average(BERT_BASE, mnli_once=True), 2) == 82.62
-    assert average({"rte": 0.5, "sst-2": 1.0}, mnli_once=True) == 0.75
-    assert elue_average({"a": 80.0, "b": 80.01}) == 80.01  # 80.005, half up
-    with pytest.raises(OfframpError):
-        average({})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +40,6 @@ class Conflict:
     def coefficient(self) -> float:
         """c = <a, b> / <a, a>; 0 where there is no first gradient."""
         return self.inner / self.first if self.first else 0.0
-
-    @property
-    def angle(self) -> float:
-        """Degrees between them."""
-        cosine = self.inner / math.sqrt(self.first * self.second)
-        return math.degrees(math.acos(max(-1.0, min(1.0, cosine))))
 
 
 def conflict(first: Gradients, second: Gradients, names: frozenset[str]) -> Conflict:

@@ -1,4 +1,4 @@
-"""How answers are scored, as fractions: the usual metrics, and the papers' averages of them.
+"""How answers are scored, as fractions: the usual metrics.
 
 Labels are counted here: scikit-learn spends milliseconds on looking at its input, and a sweep asks thousands of times.
 """
@@ -6,8 +6,7 @@ Labels are counted here: scikit-learn spends milliseconds on looking at its inpu
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
-from decimal import ROUND_HALF_UP, Decimal
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -107,27 +106,6 @@ def score(metric: str, predictions: Any, labels: Any) -> float:
     if predictions.shape != labels.shape or not len(labels):
         raise OfframpError(f"{metric} of {predictions.shape} predictions and {labels.shape} labels: they must match")
     return METRICS[metric](predictions, labels)
-
-
-def average(scores: Mapping[str, float], mnli_once: bool = False) -> float:
-    """Mean over tasks.
-
-    ElasticBERT's GLUE tables count MNLI's matched and mismatched scores as two; the GLUE server counts their mean once
-    (`mnli_once`). Scores of MNLI are told by their names, which begin with `mnli`.
-    """
-    if not scores:
-        raise OfframpError("an average of no scores")
-    mnli = [value for name, value in scores.items() if name.lower().removeprefix("glue/").startswith("mnli")]
-    if not mnli_once or not mnli:
-        return sum(scores.values()) / len(scores)
-    others = len(scores) - len(mnli)
-    return (sum(scores.values()) - sum(mnli) + sum(mnli) / len(mnli)) / (others + 1)
-
-
-def elue_average(percentages: Mapping[str, float]) -> float:
-    """ELUE's leaderboard: the mean of the percentages, rounded half up to two decimals."""
-    mean = Decimal(str(round(average(percentages), 10)))
-    return float(mean.quantize(Decimal("0.01"), rounding=ROUND_HALF_UP))
 
 
 def _correlation(name: str, predictions: Array, labels: Array) -> float:
