@@ -59,6 +59,15 @@ def test_albert_is_one_layer_applied_again_and_again() -> None:
     assert len({id(backbone.layer_module(i)) for i in range(5)}) == 1
 
 
+@pytest.mark.parametrize(("layers", "groups"), [(5, 3), (18, 14)])  # 9 / (18 / 14) is a little less than 7
+def test_albert_layers_are_of_the_groups_hugging_face_takes(layers: int, groups: int) -> None:
+    shape = {**SHAPE, "num_hidden_layers": layers, "num_hidden_groups": groups, "embedding_size": 8}
+    backbone, batch = from_config(AlbertConfig(**shape)).eval(), tiny_batch()
+    with torch.no_grad():
+        expected = backbone.model(**batch).last_hidden_state
+    torch.testing.assert_close(walk(backbone, batch)[-1], expected)
+
+
 def test_albert_groups_are_cut_only_between_groups() -> None:
     shape = {**SHAPE, "num_hidden_layers": 6, "num_hidden_groups": 3, "embedding_size": 8}
     backbone = from_config(AlbertConfig(**shape))

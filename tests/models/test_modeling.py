@@ -13,6 +13,7 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSequenceClassification,
     BertTokenizer,
+    PreTrainedModel,
     Trainer,
     TrainingArguments,
     pipeline,
@@ -20,6 +21,7 @@ from transformers import (
 
 from offramp import MultiExitConfig, OfframpError
 from offramp.models import MultiExitForQuestionAnswering, MultiExitForSequenceClassification
+from offramp.models.modeling import MultiExitEncoder
 from offramp.policies import Fixed
 from tests.tiny import FAMILIES, VOCABULARY, rows_of, span_batch, tiny_backbone, tiny_batch, tiny_model, without_dropout
 
@@ -154,6 +156,12 @@ def test_exits_may_be_asked_for_in_any_order() -> None:
     some = model(**batch, exits=[2, 0]).exit_logits
     assert torch.equal(some[0], full[0])
     assert torch.equal(some[1], full[2])
+
+
+@pytest.mark.parametrize("exits", [[], [-1, 0], [4]])
+def test_exits_that_are_not_there_are_refused(exits: list[int]) -> None:
+    with pytest.raises(OfframpError, match=r"name some of the exits, 0 to 3"):
+        tiny_model().run(**tiny_batch(), exits=exits)
 
 
 def test_padding_cannot_be_part_of_a_span() -> None:
@@ -302,10 +310,12 @@ def test_bad_batches_are_refused(wrong: str) -> None:
         tiny_model("bert")(**batch)
 
 
-@pytest.mark.parametrize("name", ["position_ids", "inputs_embeds", "output_attentions"])
-def test_what_cannot_be_honoured_is_refused(name: str) -> None:
+@pytest.mark.parametrize("kind", [MultiExitForSequenceClassification, MultiExitForQuestionAnswering, MultiExitEncoder])
+@pytest.mark.parametrize("name", ["position_ids", "inputs_embeds", "head_mask", "output_attentions"])
+def test_what_cannot_be_honoured_is_refused(name: str, kind: type[PreTrainedModel]) -> None:
+    model = kind(MultiExitConfig(backbone_config=tiny_backbone("bert"), num_labels=3))
     with pytest.raises(OfframpError, match=f"{name} is not supported"):
-        tiny_model()(**tiny_batch(), **{name: torch.ones(6, 12)})
+        model(**tiny_batch(), **{name: torch.ones(6, 12)})
 
 
 def test_half_a_span_is_refused() -> None:

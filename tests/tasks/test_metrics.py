@@ -1,4 +1,4 @@
-"""Metrics against small cases worked out by hand, and the papers' averages against the papers."""
+"""Metrics against small cases worked out by hand."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class AlbertBackbone(Backbone):
         return hidden
 
     def layer_module(self, index: int) -> nn.Module:
-        group = index * self.config.num_hidden_groups // self.depth
+        group = int(index / (self.depth / self.config.num_hidden_groups))  # rounded as Hugging Face does
         module: nn.Module = self.model.encoder.albert_layer_groups[group]
         return module
 

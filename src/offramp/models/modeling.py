@@ -162,6 +162,7 @@ class MultiExitEncoder(MultiExitPreTrainedModel):
         token_type_ids: Tensor | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput:
+        refuse_unknown_inputs(kwargs)
         attention_mask = check_batch(self.backbone, input_ids, attention_mask, token_type_ids)
         hidden = self.backbone.embed(input_ids, token_type_ids)
         mask = self.backbone.mask(attention_mask, hidden)
@@ -207,6 +208,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
         """
         attention_mask = check_batch(self.backbone, input_ids, attention_mask, token_type_ids)
         wanted = range(len(self.exits)) if exits is None else sorted(exits)
+        if not wanted or wanted[0] < 0 or wanted[-1] >= len(self.exits):
+            raise OfframpError(f"exits={list(wanted)}: name some of the exits, 0 to {len(self.exits) - 1}")
         layers = [self.exits.layers[exit] for exit in wanted]  # 1-based, ascending
         hidden = self.backbone.embed(input_ids, token_type_ids)
         mask = self.backbone.mask(attention_mask, hidden)
