@@ -139,7 +139,7 @@ def test_a_text_that_is_too_long_fails_alone(client: httpx.Client) -> None:
     assert answer.headers["x-offramp-exit-layer"].endswith(",-")
 
 
-@pytest.mark.parametrize("empty", ["", " \n", ["dull", " "]])
+@pytest.mark.parametrize("empty", ["", " \n", "\u200b", ["dull", " "], ["dull", "\u0000"]])
 def test_a_text_without_words_fails_alone(client: httpx.Client, empty: Any) -> None:
     is_refused(predict(client, [empty]), 422, "the text is empty")
     answer = predict(client, ["dull", empty, "fine"], details=True).json()

@@ -5,21 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import compress, count
+from itertools import compress, count, groupby
 
 from offramp.backbones import Backbone
 from offramp.engine import Text
-from offramp.engine.texts import encode_texts
+from offramp.engine.texts import encode_texts, what_is_wrong, wrong_tokens
 from offramp.errors import one_line
+from offramp.serving.beginnings import beginning, is_told_by_words
 from offramp.serving.jobs import Job, Request
 from offramp.tasks.encoding import Row, TextEncoder
 
 EMPTY = "the text is empty: expected some words"
+SHORTEN = "shorten the text, or let it be truncated"
 
 AT_ONCE = 256
 """Texts that are encoded together: rows should not wait long for the texts of others."""
+LETTERS_AT_ONCE = 2**18
+"""Letters of them: a tenth of a second's work. Afterwards it is seen who is gone meanwhile."""
 NO_LIMIT = 1_000_000
 """Tokens of a text that is not to be cut."""
 
@@ -45,6 +49,11 @@ class Tokeniser:
     ) -> None:
         self.encoder = encoder
         self.uncut = replace(encoder, max_length=NO_LIMIT)
+        self.one_more = replace(encoder, max_length=encoder.max_length + 1)
+        self.by_words = is_told_by_words(encoder.tokenizer)
+        self.end = encoder.tokenizer.sep_token_id
+        self.frame = {encoder.tokenizer.cls_token_id, self.end}
+        """Tokens around the words of a text."""
         self.backbone = backbone
         self.hand_on = hand_on
         self.on_time = on_time
@@ -91,24 +100,32 @@ class Tokeniser:
             if self.stopped:
                 return []
             taken = [self.inbox.popleft()]
-            texts = len(taken[0].texts)
-            while self.inbox and self.inbox[0].truncate == taken[0].truncate and texts < AT_ONCE:
+            texts, letters = _size(taken[0].texts)
+            while self.inbox and self.inbox[0].truncate == taken[0].truncate:
+                more = _size(self.inbox[0].texts)
+                texts, letters = texts + more[0], letters + more[1]
+                if texts > AT_ONCE or letters > LETTERS_AT_ONCE:
+                    break
                 taken.append(self.inbox.popleft())
-                texts += len(taken[-1].texts)
             return taken
 
     def _encode(self, requests: Sequence[Request]) -> None:
-        started = time.perf_counter()
-        wanted = [not request.gone for request in requests]
-        texts = [text for request in compress(requests, wanted) for text in request.texts]
-        rows = iter(self.rows_of(texts, requests[0].truncate))
+        started, encoded = time.perf_counter(), 0
+        rows: list[Row | str | None] = []
+        for piece in _pieces([(request, text) for request in requests for text in request.texts]):
+            wanted = [not request.gone for request, _ in piece]  # it may have left while others were encoded
+            texts = [text for _, text in compress(piece, wanted)]
+            found = iter(self.rows_of(texts, requests[0].truncate))
+            rows += [next(found) if is_wanted else None for is_wanted in wanted]
+            encoded += len(texts)
         took = time.perf_counter() - started
-        if texts:
+        if encoded:
             self.on_time(took)
         jobs: list[Job] = []
-        for request, is_wanted in zip(requests, wanted, strict=True):
+        in_order = iter(rows)
+        for request in requests:
             request.tokenise_s = took
-            request.jobs = tuple(self._job(request, next(rows) if is_wanted else None) for _ in request.texts)
+            request.jobs = tuple(self._job(request, next(in_order)) for _ in request.texts)
             jobs += request.jobs
         self.hand_on(jobs)
 
@@ -119,26 +136,83 @@ class Tokeniser:
 
     def rows_of(self, texts: Sequence[Text], truncate: bool) -> list[Row | str]:
         """The row of each text, or what is wrong with it."""
-        if any(map(is_empty, texts)):
-            rest = [text for text in texts if not is_empty(text)]
-            others = iter(self.rows_of(rest, truncate) if rest else ())
-            return [EMPTY if is_empty(text) else next(others) for text in texts]
+        known = [self._known_soon(text, truncate) for text in texts]
+        rest = [text for text, row in zip(texts, known, strict=True) if row is None]
+        others = iter(self._whole(rest, truncate) if rest else ())
+        rows = [next(others) if row is None else row for row in known]
+        return [self._checked(text, row) for text, row in zip(texts, rows, strict=True)]
+
+    def _known_soon(self, text: Text, truncate: bool) -> Row | str | None:
+        """Of a text that is empty, or so long that its beginning decides; None where all of it is to be read.
+
+        A pair is always read: what is kept of it depends on which of the two is the longer one.
+        """
+        if is_empty(text):
+            return EMPTY
+        most = self.encoder.max_length
+        first = beginning(text, most) if self.by_words and isinstance(text, str) else None
+        if first is None or what_is_wrong(text):
+            return None
+        encoder = self.encoder if truncate else self.one_more
+        try:
+            [row] = encoder([first])
+        except Exception:  # said of the whole text
+            return None
+        if len(row) < encoder.max_length:
+            return None
+        if not truncate:
+            return f"more than the {most} tokens that the model takes: {SHORTEN}"
+        return wrong_tokens(self.backbone, row) or row
+
+    def _whole(self, texts: Sequence[Text], truncate: bool) -> list[Row | str]:
         encoder = self.encoder if truncate else self.uncut
         try:
-            rows = encode_texts(encoder, self.backbone, texts)
+            return encode_texts(encoder, self.backbone, texts)
         except Exception as error:
             if len(texts) == 1:
                 return [f"the text cannot be tokenised ({one_line(error)})"]
-            return [row for text in texts for row in self.rows_of([text], truncate)]
-        most = self.encoder.max_length
-        return [
-            f"{len(row)} tokens, and the model takes {most}: shorten the text, or let it be truncated"
-            if isinstance(row, Row) and len(row) > most
-            else row
-            for row in rows
-        ]
+            return [row for text in texts for row in self._whole([text], truncate)]
+
+    def _checked(self, text: Text, row: Row | str) -> Row | str:
+        if isinstance(row, str):
+            return row
+        if len(row) > self.encoder.max_length:
+            return f"{len(row)} tokens, and the model takes {self.encoder.max_length}: {SHORTEN}"
+        return row if self._has_words(text, row) else EMPTY
+
+    def _has_words(self, text: Text, row: Row) -> bool:
+        """Whether there is a token between those that frame a text; of a pair, in both."""
+        parts = sum(not is_frame for is_frame, _ in groupby(row.input_ids, self.frame.__contains__))
+        told_apart = isinstance(text, tuple) and row.input_ids.count(self.end) > 1
+        return parts >= (2 if told_apart else 1)
 
 
 def is_empty(text: Text) -> bool:
     """Whether there is nothing to answer; a pair needs both."""
-    return any(isinstance(part, str) and not part.strip() for part in (text if isinstance(text, tuple) else (text,)))
+    return any(isinstance(part, str) and not part.strip() for part in _parts(text))
+
+
+def _parts(text: Text) -> tuple[str, ...]:
+    return text if isinstance(text, tuple) else (text,)
+
+
+def _size(texts: Sequence[Text]) -> tuple[int, int]:
+    """Texts, and their letters."""
+    return len(texts), sum(map(_letters, texts))
+
+
+def _letters(text: Text) -> int:
+    return sum(len(part) for part in _parts(text) if isinstance(part, str))
+
+
+def _pieces(texts: Sequence[tuple[Request, Text]]) -> Iterator[list[tuple[Request, Text]]]:
+    """As many at a time as are encoded together by their letters, and one at least."""
+    piece: list[tuple[Request, Text]] = []
+    letters = 0
+    for request, text in texts:
+        letters += _letters(text)
+        if piece and letters > LETTERS_AT_ONCE:
+            yield piece
+            piece, letters = [], _letters(text)
+        piece.append((request, text))
+    yield piece
