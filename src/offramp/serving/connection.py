@@ -7,10 +7,10 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
-from offramp.serving.refusals import Refused
+from offramp.serving.refusals import REFUSED, Refused
 
 MOST_HEADERS = 64 * 2**10
-"""Bytes before the body."""
+"""Bytes before the body, and after it: a body in chunks may have headers there, too."""
 GRACE = 0.05
 """Seconds that an idle connection has when the server stops: its next request may be on its way already."""
 
@@ -25,6 +25,9 @@ class Connection(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         self._writing: asyncio.TimerHandle | None = None
         self._in_headers = False
+        self._in_message = False
+        self._in_body = False
+        """Whether any of what has just come was body."""
         self._headers_read = 0
         self._last = False
 
@@ -36,20 +39,26 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._in_headers, self._headers_read = True, 0
+        self._in_headers, self._in_message, self._headers_read = True, True, 0
         if self._reading is None:
             self._expect()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
+        self._in_message = False
         self._reading = _stopped(self._reading)
 
+    def on_body(self, body: bytes) -> None:
+        self._in_body, self._headers_read = True, 0
+        super().on_body(body)
+
     def data_received(self, data: bytes) -> None:
+        self._in_body = False
         super().data_received(data)
-        if self._in_headers and not self.transport.is_closing():
+        if self._in_message and not self._in_body and not self.transport.is_closing():
             self._headers_read += len(data)
             if self._headers_read > MOST_HEADERS:
-                self._refuse(Refused(431, f"the headers are longer than {MOST_HEADERS:,} bytes"))
+                self._let_go(Refused(431, f"the headers are longer than {MOST_HEADERS:,} bytes"))
 
     def on_headers_complete(self) -> None:
         self._in_headers = False
@@ -66,10 +75,8 @@ class Connection(HttpToolsProtocol):
             return
         if self.pipeline:  # it is we who do not read
             self._expect()
-        elif self._in_headers or (self.cycle is not None and not self.cycle.response_started):
-            self._refuse(Refused(408, f"the request did not come in within {self.read_timeout:g} seconds"))
         else:
-            self.transport.close()
+            self._let_go(Refused(408, f"the request did not come in within {self.read_timeout:g} seconds"))
 
     # An answer must go out within the same time.
 
@@ -108,8 +115,20 @@ class Connection(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         self._refuse(Refused(400, msg))
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """It is answered as if it had asked for no other protocol: nothing that an operator could mend."""
+
+    def _let_go(self, refused: Refused) -> None:
+        """Say why, unless an answer is on its way or was given already."""
+        if self._in_headers or (self.cycle is not None and not self.cycle.response_started):
+            self._refuse(refused)
+        else:
+            self.transport.close()
+
     def _refuse(self, refused: Refused) -> None:
         """An answer without the application: it does not know of the request, or is waiting for it."""
+        if self.scope is not None:
+            self.scope["state"][REFUSED] = refused.status
         content = refused.content
         headers = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
         self.transport.write(STATUS_LINE[refused.status] + headers.encode() + content)

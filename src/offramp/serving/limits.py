@@ -13,7 +13,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from offramp.serving.refusals import Refused, outcome, retry_after
+from offramp.serving.refusals import REFUSED, Refused, outcome, retry_after
 from offramp.serving.service import Service
 from offramp.serving.settings import Settings
 
@@ -65,7 +65,8 @@ class Guard:
         try:
             await self._answer(scope, receive, sent)
         except Left:
-            status = 499  # as proxies log it: nobody is there to see a status
+            # Its connection may have refused it; else 499, as proxies log it: nobody is there to see a status.
+            status = scope.get("state", {}).get(REFUSED, 499)
         except Refused as refused:
             await refused.response()(scope, receive, sent)
         except asyncio.CancelledError:  # it took longer than the server waits before it stops

@@ -31,6 +31,9 @@ KINDS = {
 OUTCOMES = {413: "too_large", 429: "overloaded", 503: "closing", 504: "too_late"}
 """What a request counts as in the metrics; other refusals are `invalid`."""
 
+REFUSED = "refused"
+"""In the state of a request that the application waits for in vain: the status that its connection answered with."""
+
 
 class Refused(Exception):
     """A request that is not answered."""
