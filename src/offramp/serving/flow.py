@@ -17,7 +17,7 @@ from offramp.serving.jobs import Job, Request
 logger = logging.getLogger(__name__)
 
 SMOOTHING = 0.02
-"""How much one row changes what a row is expected to take."""
+"""How much one row changes what a row is expected to take; the first rows change it more, and all of them alike."""
 SOONEST = 0.1
 """Seconds after which a client may come back at the earliest."""
 
@@ -42,6 +42,7 @@ class Flow:
         """Rows that were accepted and are not finished."""
         self.seconds_per_row = 0.0
         """That pass from one finished row to the next while there is work."""
+        self._rows_seen = 0
         self._last_finished = 0.0
         self._requests: set[Request] = set()
         self._finished: deque[Job] = deque()
@@ -132,7 +133,8 @@ class Flow:
         if not rows:
             return
         now = time.perf_counter()
-        weight = min(1.0, SMOOTHING * rows) if self.seconds_per_row else 1.0
+        self._rows_seen += rows
+        weight = min(1.0, rows * max(SMOOTHING, 1 / self._rows_seen))  # the mean of the first, then a moving one
         self.seconds_per_row += weight * ((now - self._last_finished) / rows - self.seconds_per_row)
         self._last_finished = now
         self.pending -= rows
