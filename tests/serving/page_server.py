@@ -87,6 +87,7 @@ class StubService:
     asked: list[Any] = field(default_factory=list)
     raises: Exception | None = None
     error: str | None = None
+    deadlines: list[float] = field(default_factory=list)
     looks: int = 0
     """How often the page asked how the server is doing."""
 
@@ -126,13 +127,15 @@ class StubService:
     async def answer(self, texts: Sequence[Any], point: OperatingPoint, deadline_s: float) -> list[Answer]:
         if self.raises:
             raise self.raises
+        self.deadlines.append(deadline_s)
         self.asked.append((texts[0], point))
         self.exits[1] = self.exits.get(1, 0) + 1
         self.per_second[-1] += 1
         tokens = min(128, sum(len(str(text).split()) for text in texts) + 2)
         return [Answer("", None, (), (), 1, self.layers, point, tokens, 0.0002, 0.0004, 0.0031, self.error)]
 
-    async def trace(self, text: Any) -> list[ExitSaid]:
+    async def trace(self, text: Any, deadline_s: float) -> list[ExitSaid]:
+        self.deadlines.append(deadline_s)
         return self.said(text)
 
     def stats(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -165,8 +166,41 @@ def test_json_with_a_charset_is_json(client: httpx.Client) -> None:
     assert client.post("/predict", content=b'{"inputs": "a"}', headers=headers).status_code == 200
 
 
+def test_what_is_compressed_is_not_read(client: httpx.Client) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    is_refused(client.post("/predict", content=gzip.compress(b'{"inputs": "a"}'), headers=headers), 415, "compressed")
+    headers["content-encoding"] = "identity"
+    assert client.post("/predict", content=b'{"inputs": "a"}', headers=headers).status_code == 200
+
+
+def test_exits_of_many_texts_are_not_named_in_headers(calibrated: Path) -> None:
+    """Which clients and proxies take for some thousand bytes only."""
+    waiting = Waiting(offramp.load(calibrated), open=True)
+    with client_of(settings_of(calibrated, max_inputs=513, max_queue=513), waiting) as client:
+        for texts in (512, 513):
+            answer = predict(client, ["a"] * texts)
+            assert max(map(len, answer.headers.values())) < 4096
+            for name in ("x-offramp-exit-layer", "x-offramp-confidence"):
+                assert len(answer.headers.get(name, "").split(",")) == (512 if texts == 512 else 1)
+            assert answer.headers["x-offramp-failed"] == "0"
+
+
+@pytest.mark.parametrize("path", ["/health", "/metrics", "/info", "/v2/health/ready", "/docs"])
+def test_head_is_get_without_the_body(client: httpx.Client, path: str) -> None:
+    head, get = client.head(path), client.get(path)
+    assert (head.status_code, head.content) == (200, b"")
+    assert head.headers["content-type"] == get.headers["content-type"]
+
+
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/predict", 405), ("DELETE", "/info", 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("GET", "/health/", 404),
+        ("POST", "/predict/", 404),
+        ("GET", "/predict", 405),
+        ("DELETE", "/info", 405),
+    ],
 )
 def test_paths_that_are_not_there(client: httpx.Client, method: str, path: str, status: int) -> None:
     is_refused(client.request(method, path), status, path if status == 404 else method)
@@ -298,8 +332,14 @@ def test_no_text_is_logged_but_a_line_for_each_request_may_be(
         predict(client, "a secret text")
         client.post("/predict", content=b'{"inputs": "a secret text"', headers={"content-type": "application/json"})
         client.get("/info?a+secret+text")
+        client.get("/no%0aline%20of%20ours")
     lines = [record.getMessage() for record in caplog.records if record.name == "offramp.access"]
-    assert [line.rsplit(" ", 2)[0] for line in lines] == ["POST /predict 200", "POST /predict 422", "GET /info 200"]
+    assert [line.rsplit(" ", 2)[0] for line in lines] == [
+        "POST /predict 200",
+        "POST /predict 422",
+        "GET /info 200",
+        r"GET /no\nline of ours 404",
+    ]
     assert "secret" not in caplog.text
 
 

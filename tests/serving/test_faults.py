@@ -231,13 +231,39 @@ def test_a_body_without_end_is_not_read_to_it(
 
 def test_all_bodies_together_are_limited(calibrated: Path, open_gate: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_HELD", 5000)
-    with serving(settings_of(calibrated), open_gate) as address:
+    with serving(settings_of(calibrated, max_body=5000), open_gate) as address:
         with connected(address) as first, connected(address) as second:
             first.sendall(request(b"a" * 4000, length=4001))
             time.sleep(0.1)
             second.sendall(request(b"a" * 4000, length=4001))
             assert to_the_end(second).startswith(b"HTTP/1.1 429 ")
         until(lambda: httpx.post(f"{address}/predict", content=BODY, headers=JSON).status_code == 200)
+
+
+def test_what_is_let_go_of_is_not_counted_as_held(
+    calibrated: Path, open_gate: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MOST_HELD", 5000)
+    body = json.dumps({"inputs": "a" * 1600}).encode()
+    with (
+        serving(settings_of(calibrated, max_body=2000), open_gate) as address,
+        connected(address) as first,
+        connected(address) as second,
+    ):
+        for part in (1900, 300):
+            for large in (first, second):
+                large.sendall(request(b"a" * part, length=9000) if part == 1900 else b"a" * part)
+            time.sleep(0.1)
+        assert httpx.post(f"{address}/predict", content=body, headers=JSON).status_code == 200
+
+
+def test_one_body_may_be_as_large_as_allowed(
+    calibrated: Path, open_gate: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it is larger than what is held of all."""
+    monkeypatch.setattr(limits, "MOST_HELD", 5000)
+    with client_of(settings_of(calibrated, max_body=10_000), open_gate) as client:
+        assert client.post("/predict", json={"inputs": "a" * 9000}).status_code == 200
 
 
 @pytest.mark.parametrize(

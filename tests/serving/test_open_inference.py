@@ -92,6 +92,17 @@ def test_a_request_chooses_its_point_and_its_outputs(client: httpx.Client) -> No
     assert "id" not in answer.json()
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"), [({"policy": "fixed(2)"}, {"name", "policy"}), ({}, {"name", "policy", "promise", "limit"})]
+)
+def test_what_is_not_promised_is_not_among_the_parameters(
+    client: httpx.Client, asked: dict[str, Any], told: set[str]
+) -> None:
+    parameters = infer(client, tensor(["dull"]), parameters=asked).json()["parameters"]
+    assert set(parameters) == {f"point_{name}" for name in told}
+    assert None not in parameters.values()
+
+
 def test_a_text_that_is_too_long_fails_alone(client: httpx.Client) -> None:
     found = outputs(infer(client, tensor(["dull", "fine " * 600]), parameters={"truncate": False}))
     assert found["error"][0] == ""

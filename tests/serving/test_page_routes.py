@@ -99,6 +99,22 @@ def test_trace_of_a_pair_and_of_numbers() -> None:
     assert service.asked[0][0] == ("a", "b")
 
 
+@pytest.mark.parametrize(("deadline", "most"), [(5.0, 5.0), (100.0, 20.0)])
+def test_a_trace_has_a_deadline(deadline: float, most: float) -> None:
+    service = StubService()
+    client_for(service, deadline=deadline).post("/page/trace", json={"text": "a"})
+    answer, rest = service.deadlines
+    assert answer == most
+    assert 0 < rest < most
+
+
+@pytest.mark.parametrize(("trained", "status"), [("sst-2", 422), ("rte", 200)])
+def test_pairs_are_answered_where_the_model_knows_them(trained: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "training.json").write_text(json.dumps({"task": {"name": trained}}))
+    client = client_for(StubService(folder=str(tmp_path)))
+    assert client.post("/page/trace", json={"text": "a", "second": "b"}).status_code == status
+
+
 @pytest.mark.parametrize(
     "body",
     [{}, {"text": 3}, {"text": "a", "point": 6}, {"text": "a", "point": -1}, {"text": "a", "point": "0"},

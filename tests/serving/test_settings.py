@@ -16,6 +16,7 @@ from offramp.serving.settings import Settings, names_of, read_keys
     [
         ({"engine": "dask"}, "engine 'dask': use local or ray"),
         ({"allow": ("max_loss", "all")}, "'all': use max_loss, policy, full_depth, or none"),
+        ({"name": "org/model"}, "a model named 'org/model' .*: give a --name without a /"),
         ({"audit": 1.5}, "an audit of 1.5"),
         ({"max_inputs": 300, "max_queue": 200}, "300 texts, but 200 may wait"),
         ({"api_keys": ("",)}, "one word of printable ASCII"),

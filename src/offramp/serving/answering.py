@@ -29,10 +29,13 @@ class Answering:
         if not self.service.ready:
             raise Closing("the server is starting, or shutting down")
 
-    async def answer(self, texts: Sequence[Text], wish: Wish) -> list[Answer]:
-        """Raises where no text has an answer."""
+    def check_kind(self, texts: Sequence[Text]) -> None:
         if self.wants_pairs is False and any(isinstance(text, tuple) for text in texts):
             raise Refused(422, "inputs: the model answers single texts, not pairs of texts")
+
+    async def answer(self, texts: Sequence[Text], wish: Wish) -> list[Answer]:
+        """Raises where no text has an answer."""
+        self.check_kind(texts)
         asked = {"max_loss": wish.max_loss, "policy": wish.policy, "full_depth": wish.full_depth}
         point = self.service.points.choose(**asked)  # type: ignore[arg-type]
         deadline = min(wish.timeout_s or self.settings.deadline, self.settings.deadline)

@@ -46,9 +46,9 @@ Texts to labels by a model that stops computing once it knows the answer.
 A request may ask for an operating point of its own, within what the server allows: `max_loss` takes the cheapest point
 that is certified to lose no more, `policy` names a rule, `full_depth` runs every layer. Where each text left, and how
 sure the exit was, is said in the headers `x-offramp-exit-layer` and `x-offramp-confidence` (comma-separated, in the
-order of the texts), or in the body, where `details` are asked for. Errors are JSON: `error` says what is wrong and what
-to do, `error_type` what kind it is. Where a key is set, it is sent as `Authorization: Bearer KEY` to everything but
-`/health`, `/v2/health/…`, this description and the files of the page.
+order of the texts, where there are 512 of them or fewer), or in the body, where `details` are asked for. Errors are
+JSON: `error` says what is wrong and what to do, `error_type` what kind it is. Where a key is set, it is sent as
+`Authorization: Bearer KEY` to everything but `/health`, `/v2/health/…`, this description and the files of the page.
 """
 
 
@@ -63,14 +63,20 @@ def create_app(service: Service, settings: Settings) -> FastAPI:
         await service.drain(settings.drain)
 
     app = FastAPI(
-        title="offramp", version=__version__, description=ABOUT, lifespan=lifespan, docs_url=None, redoc_url=None
+        title="offramp",
+        version=__version__,
+        description=ABOUT,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,  # where to would be what the client says that we are called
     )
     _add_routes(app, answering)
     app.include_router(open_inference_router(answering))
     free = list(FREE)
     if settings.page:
         wants_key = bool(settings.api_keys)
-        app.include_router(page_router(service, wants_key=wants_key))
+        app.include_router(page_router(answering, wants_key=wants_key))
         free += ["/", *(f"/page/{name}" for name in page_files(wants_key))]
     for error in (Refused, Overloaded, TooLate, Closing, OfframpError):
         app.add_exception_handler(error, _refused)

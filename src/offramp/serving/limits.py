@@ -23,7 +23,7 @@ access = logging.getLogger("offramp.access")
 READ_ON = 32 * 2**20
 """Bytes of a body that is too large that are read all the same: most clients listen only once they have sent all."""
 MOST_HELD = 256 * 2**20
-"""Bytes of bodies that are held at a time, of all requests."""
+"""Bytes of bodies that are held at a time, of all requests; more only where a single one may have more."""
 JSON = b"application/json"
 
 
@@ -75,7 +75,7 @@ class Guard:
         except Exception as error:
             # The frames and the kind of error, not its message: that may hold a text.
             where = "".join(traceback.format_tb(error.__traceback__))
-            logger.error(f"{scope['method']} {scope['path']} failed: {type(error).__name__}\n{where}")
+            logger.error(f"{scope['method']} {_shown(scope['path'])} failed: {type(error).__name__}\n{where}")
             if not status:
                 await Refused(500, "the server failed; its log says where").response()(scope, receive, sent)
         finally:
@@ -85,7 +85,7 @@ class Guard:
         if scope["method"] == "POST":
             self.service.metrics.count_request("cancelled" if status in (0, 499) else outcome(status))
         if self.settings.access_log:
-            access.info(f"{scope['method']} {scope['path']} {status} {1000 * seconds:.1f} ms")
+            access.info(f"{scope['method']} {_shown(scope['path'])} {status} {1000 * seconds:.1f} ms")
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -97,10 +97,14 @@ class Guard:
             raise Refused(429, f"{self.at_work} requests are being answered: try again later", retry_after(1))
         if body and headers.get(b"content-type", b"").partition(b";")[0].strip().lower() != JSON:
             raise Refused(415, "the body is to be JSON: send Content-Type: application/json")
+        if body and headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+            raise Refused(415, "the body is not to be compressed: send it without Content-Encoding")
         self.at_work += asks
         self.held += len(body)
+        # HEAD is GET, of whose answer the server sends no body.
+        asked = {**scope, "method": "GET"} if scope["method"] == "HEAD" else scope
         try:
-            await self._watched(scope, body, receive, send)
+            await self._watched(asked, body, receive, send)
         finally:
             self.at_work -= asks
             self.held -= len(body)
@@ -119,6 +123,7 @@ class Guard:
         """The whole body, if it is within the limits; what is too large is read on for a while, and let go."""
         announced = int(headers.get(b"content-length", b"0"))  # digits: the HTTP parser has seen to it
         limit = self.settings.max_body
+        most = max(MOST_HELD, limit)
         large = Refused(413, f"the body is larger than {limit:,} bytes: send fewer texts at a time")
         if announced > limit + READ_ON:
             raise self._closing(large)
@@ -135,11 +140,12 @@ class Guard:
                     raise self._closing(large)
                 if size > limit:
                     parts.clear()
+                    self.held, kept = self.held - kept, 0
                 else:
                     parts.append(part)
                     self.held += len(part)
                     kept += len(part)
-                    if self.held > MOST_HELD:
+                    if self.held > most:
                         raise self._closing(Refused(429, "too much is being sent: try again later", retry_after(1)))
                 if not message.get("more_body", False):
                     break
@@ -189,6 +195,11 @@ class Guard:
             raise
         finally:
             watch.cancel()
+
+
+def _shown(path: str) -> str:
+    """A path in a line of a log: what it holds in the way of line ends and the like is shown, and not made."""
+    return repr(path)[1:-1]
 
 
 def _digest(key: bytes) -> bytes:

@@ -124,7 +124,8 @@ def open_inference_router(answering: Answering) -> APIRouter:
         tensors = [_tensor(name, answers, *outputs[name]) for name in wanted]
         if any(answer.error for answer in answers):
             tensors.append(_tensor("error", answers, "BYTES", [], lambda some: [one.error or "" for one in some]))
-        point = {f"point_{name}": value for name, value in point_said(answers[0].point).items() if name != "expected"}
+        told = {name: value for name, value in point_said(answers[0].point).items() if name != "expected"}
+        point = {f"point_{name}": value for name, value in told.items() if value is not None}
         said = {"model_name": service.name, "model_version": "", "parameters": point, "outputs": tensors}
         if asked.id is not None:
             said["id"] = asked.id

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from offramp.serving.page_points import points_shown
 from offramp.serving.refusals import Refused
 
 if TYPE_CHECKING:
-    from offramp.serving.service import Service
+    from offramp.serving.answering import Answering
 
 INDEX = "index.html"
 KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
@@ -67,17 +68,19 @@ class Asset:
         return Response(self.content, media_type=self.kind, headers=headers)
 
 
-def page_router(service: Service, wants_key: bool = False) -> APIRouter:
+def page_router(answering: Answering, wants_key: bool = False) -> APIRouter:
     """The page's routes.
 
     Its files are to be free, for a browser cannot send a key with them; they say nothing of the model. The page asks
     for a key where the server `wants_key`, and sends it with everything else.
     """
     router = APIRouter(include_in_schema=False)
+    service = answering.service
+    patience = min(PATIENCE, answering.settings.deadline)
 
     for name, asset in page_files(wants_key).items():
         path = "/" if name == INDEX else f"/page/{name}"
-        router.add_api_route(path, asset.answer, methods=["GET", "HEAD"])
+        router.add_api_route(path, asset.answer)
 
     @router.get("/page/about")
     async def facts() -> Response:
@@ -93,12 +96,14 @@ def page_router(service: Service, wants_key: bool = False) -> APIRouter:
         if typed.point is not None and not 0 <= typed.point < len(shown.points):
             raise Refused(422, f"point {typed.point}: the slider has {len(shown.points)} places, from 0")
         text = typed.text if typed.second is None else (typed.text, typed.second)
+        answering.check_kind([text])
         place = shown.default if typed.point is None else typed.point
+        end = time.perf_counter() + patience
         # As any client would: it is counted, and timed.
-        [answer] = await service.answer([text], shown.points[place], deadline_s=PATIENCE)
+        [answer] = await service.answer([text], shown.points[place], deadline_s=patience)
         if answer.error is not None:
             raise Refused(422, answer.error)
-        said = await service.trace(text)
+        said = await service.trace(text, deadline_s=end - time.perf_counter())
         return JSONResponse(traced(service, shown.points, place, answer, said), headers=LIVE)
 
     return router

@@ -16,6 +16,8 @@ VALUE = "value"
 """The label of a number, where a model answers with one."""
 TIMES = {"queued": "queue", "tokenise": "tokenization", "inference": "inference", "total": "total"}
 """What headers call what is measured: the names that clients of such servers know."""
+MOST_LISTED = 512
+"""Texts whose exits are named in headers: clients and proxies take some thousand bytes of one."""
 INPUTS = {
     "description": "A text, or a list. In a list, a text is a string or a list of one, and a pair is a list of two. "
     "Where the model was trained on pairs, a plain list of two strings is one pair.",
@@ -164,11 +166,11 @@ def timings(answers: Sequence[Answer], total_s: float) -> dict[str, float]:
 
 def facts(answers: Sequence[Answer], took: dict[str, float]) -> dict[str, str]:
     """The same as headers: exit layers and confidences in the order of the texts, a - where there is none."""
-    layers = ",".join("-" if answer.exit_layer is None else str(answer.exit_layer) for answer in answers)
-    sure = ",".join("-" if answer.score is None else f"{answer.score:.4f}" for answer in answers)
+    listed = answers if len(answers) <= MOST_LISTED else ()
+    layers = ",".join("-" if answer.exit_layer is None else str(answer.exit_layer) for answer in listed)
+    sure = ",".join("-" if answer.score is None else f"{answer.score:.4f}" for answer in listed)
     return {
-        "x-offramp-exit-layer": layers,
-        "x-offramp-confidence": sure,
+        **({"x-offramp-exit-layer": layers, "x-offramp-confidence": sure} if listed else {}),
         "x-offramp-layers": str(answers[0].layers),
         "x-offramp-point": answers[0].point.name.encode("ascii", "replace").decode(),
         "x-offramp-failed": str(sum(answer.error is not None for answer in answers)),

@@ -30,6 +30,7 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda where: None
     listener = bound(settings.host, settings.port)  # a port that is taken is told before a model is loaded
     with listener:
         service = service_of(settings)
+        service.warm_up()  # before uvicorn starts, which would tell of a failure in its own way
         host, port = listener.getsockname()[:2]
         address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         server = _Server(config_of(settings, service), lambda: on_ready(address))

@@ -71,6 +71,7 @@ class Service:
         self.engine = Engine(self.model, self.points.default.policy, **how)
         self.max_tokens = self.engine.encoder.max_length
         self.depth = self.model.exits.layers[-1]
+        self.warm = False
         self.flow = Flow(max_queue, self._accepted, self._finished)
         self.metrics = Metrics(self.model.exits.layers, lambda: self.flow.pending)
         self.traffic = Traffic(self.depth)
@@ -89,16 +90,18 @@ class Service:
         return self.flow.open
 
     async def start(self) -> None:
-        """Warm up, and take requests from then on."""
+        """Warm up, where that has not been done, and take requests from then on."""
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(None, self._warm_up)
+        if not self.warm:
+            await loop.run_in_executor(None, self.warm_up)
         self._switch = sys.getswitchinterval()
         sys.setswitchinterval(min(SWITCH, self._switch))
         self.tokeniser.start()
         self.batcher.start()
         self.flow.start(loop)
 
-    def _warm_up(self) -> None:
+    def warm_up(self) -> None:
+        """Answer a text before anybody asks: what is wrong with the model is told here."""
         [row] = self.tokeniser.rows_of(["a text to warm up with"], truncate=True)
         if isinstance(row, str):
             raise OfframpError(f"the model cannot be served: {row}")
@@ -106,6 +109,7 @@ class Service:
         self.batcher.warm_up(job)
         if job.error is not None:
             raise OfframpError(f"the model cannot be served: {job.error}")
+        self.warm = True
 
     async def answer(
         self,
@@ -125,9 +129,9 @@ class Service:
         request = await self.flow.through(texts, point, self.routes.of(point), truncate, deadline_s)
         return [self._answer(request, job) for job in request.jobs]
 
-    async def trace(self, text: Text) -> list[ExitSaid]:
-        """What every exit says to one text."""
-        request = await self.flow.through([text], self.points.full_depth, self.routes.recording, True, None)
+    async def trace(self, text: Text, *, deadline_s: float | None = None) -> list[ExitSaid]:
+        """What every exit says to one text; raises what `answer` does."""
+        request = await self.flow.through([text], self.points.full_depth, self.routes.recording, True, deadline_s)
         [job] = request.jobs
         if job.logits is None:
             raise OfframpError(job.error or "the text has no answer")
