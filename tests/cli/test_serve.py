@@ -20,6 +20,7 @@ import pytest
 import typer
 
 from offramp.cli.app import app
+from offramp.serving.batching import PoolBatcher
 from offramp.serving.settings import Settings
 from tests.command_line import Result
 from tests.prediction.models import model_folder
@@ -112,6 +113,17 @@ def test_keys_come_from_a_file_too(run: Run, served: list[Settings], tmp_path: P
     assert served[0].api_keys == ("first", "second")
 
 
+@pytest.mark.parametrize("variable", ["OFFRAMP_SERVE_API_KEY", "OFFRAMP_SERVE_API_KEY_FILE"])
+@pytest.mark.parametrize("blank", ["", "  "])
+def test_a_key_that_is_blank_lets_nobody_in(
+    run: Run, served: list[Settings], monkeypatch: pytest.MonkeyPatch, variable: str, blank: str
+) -> None:
+    monkeypatch.setenv(variable, blank)
+    done = run("serve", "model")
+    assert (done.status, done.err) == (2, f"error: {variable} is set, but blank: give it a value, or unset it\n")
+    assert served == []
+
+
 def test_a_server_that_is_open_to_all_is_said_to_be(run: Run, served: list[Settings]) -> None:
     assert "set a key with OFFRAMP_SERVE_API_KEY" in run("serve", "model", "--host", "0.0.0.0").err
     assert run("serve", "model", "--host", "0.0.0.0", "--api-key", "secret").err == ""
@@ -157,6 +169,17 @@ def test_a_model_of_spans_is_refused(run: Run, tmp_path: Path) -> None:
     done = run("serve", model, "--port", "0")
     assert done.status == 2
     assert "spans" in done.err
+
+
+def test_a_model_that_answers_nothing_is_refused_in_one_line(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(PoolBatcher, "warm_up", lambda self, job: setattr(job, "error", "out of memory"))
+    model = model_folder(tmp_path / "model")
+    done = run("serve", model, "--port", "0", "--backend", "torch")
+    assert done.status == 2
+    assert done.err.splitlines()[-1] == "error: the model cannot be served: out of memory"
+    assert "Traceback" not in done.err
 
 
 @contextmanager

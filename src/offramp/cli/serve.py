@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from offramp.cli.app import app
 from offramp.cli.engine_options import Backend, Device, Precision, Threads
 from offramp.cli.refusal import refuse
-from offramp.errors import needs
+from offramp.errors import OfframpError, needs
 
 EXAMPLES = """
 Examples:
@@ -91,6 +92,9 @@ def serve(
         needs(module, "serve")
     from offramp.serving.settings import Settings, names_of, read_keys
 
+    for variable in (f"{PREFIX}_API_KEY", f"{PREFIX}_API_KEY_FILE"):
+        if not os.environ.get(variable, "set").strip():  # it is taken for none, and nobody would need a key
+            raise OfframpError(f"{variable} is set, but blank: give it a value, or unset it")
     if engine != "ray":
         refuse("goes with --engine ray", min_replicas=min_replicas, max_replicas=max_replicas)
     given = {name: value for name, value in context.params.items() if value is not None}

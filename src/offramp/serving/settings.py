@@ -63,6 +63,8 @@ class Settings:
     def __post_init__(self) -> None:
         if self.engine not in ENGINES:
             raise OfframpError(f"engine {self.engine!r}: use {' or '.join(ENGINES)}")
+        if self.name is not None and "/" in self.name:
+            raise OfframpError(f"a model named {self.name!r} has no place in /v2/models/…: give a --name without a /")
         if unknown := sorted(set(self.allow) - set(ALL)):
             raise OfframpError(f"a request cannot be allowed {unknown[0]!r}: use {', '.join(ALL)}, or none")
         if not 0 <= self.audit <= 1:
