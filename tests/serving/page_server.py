@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 
 from offramp.errors import OfframpError
 from offramp.policies import Confidence, Fixed, Patience, Policy
 from offramp.serving.answers import Answer, ExitSaid, OperatingPoint
+from offramp.serving.settings import Settings
+from tests.serving.http_server import serving, settings_of
 
 PROMISE = "at most {} % of accuracy is lost, with 95 % confidence"
 RISKS = {0.005: 0.001, 0.01: 0.004, 0.02: 0.012, 0.05: 0.031, 0.1: 0.068}
@@ -152,3 +157,14 @@ class StubService:
             "queue": 0,
             "agreement": self.agreement,
         }
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., str]]:
+    """The address of a server around a service, under some settings."""
+    with ExitStack() as running:
+        yield lambda service, **more: running.enter_context(serving(made_up(**more), service))
+
+
+def made_up(**settings: Any) -> Settings:
+    return settings_of(Path("made up"), **settings)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import pytest
 
 pytest.importorskip("fastapi")
 
-from offramp.serving.settings import Settings
 from tests.serving.http_server import serving, settings_of
-from tests.serving.page_server import StubService, comes_near, points_of
+from tests.serving.page_server import StubService, comes_near, made_up, points_of
 
 HOSTILE = (
     """<img src=x onerror="document.title='owned'"></script><script>document.title='owned'</script>&amp; {{key}}"""
@@ -24,16 +22,6 @@ TURNS = "slow at first, but it grew on me"
 
 Serve = Callable[..., str]
 Open = Callable[..., Any]
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    with ExitStack() as running:
-        yield lambda service, **more: running.enter_context(serving(made_up(**more), service))
-
-
-def made_up(**settings: Any) -> Settings:
-    return settings_of(Path("made up"), **settings)
 
 
 def asked(page: Any, text: str) -> Any:
@@ -79,7 +67,7 @@ def test_exits_light_up_one_after_the_other(serve: Serve, open_page: Open) -> No
     }""")
     asked(page, "a fine film")
     assert list(dict.fromkeys(page.evaluate("window.seen"))) == [
-        "pwwwwwwwwwww", "ppwwwwwwwwww", "pplwwwwwwwww", "pplsssssssss",
+        "wwwwwwwwwwww", "pwwwwwwwwwww", "ppwwwwwwwwww", "pplwwwwwwwww", "pplsssssssss",
     ]  # fmt: skip
 
 
@@ -95,6 +83,19 @@ def test_the_newest_text_counts(serve: Serve, open_page: Open) -> None:
     page.wait_for_timeout(1200)  # longer than the first would have taken
     assert states(page) == leaves_after(3)
     assert page.locator("#answer .number").inner_text().startswith("positive")
+
+
+def test_an_answer_is_not_shown_under_another_text(serve: Serve, open_page: Open) -> None:
+    page = open_page(serve(StubService()))
+    page.route("**/page/trace", lambda route: "fine" in route.request.post_data or route.continue_())
+    for text in (TURNS, "a fine film"):  # of which the second has no answer yet
+        page.get_by_label("Text", exact=True).fill(text)
+        page.keyboard.press("Enter")
+        if text == TURNS:
+            page.wait_for_selector("[data-state=passed]")
+    page.wait_for_timeout(1500)  # longer than the first would have taken
+    assert states(page) == ["waiting"] * 12
+    assert page.locator("#answer .number").count() == 0
 
 
 def test_slider(serve: Serve, open_page: Open) -> None:
@@ -234,28 +235,6 @@ def test_refused_texts(serve: Serve, open_page: Open) -> None:
     service.error = None
     asked(page, "fine")
     assert page.locator("#refused").is_hidden()
-
-
-def test_key(serve: Serve, open_page: Open) -> None:
-    page = open_page(serve(StubService(), api_keys=("secret",)), may_say="401", **STILL)
-    assert page.locator("#shown").is_hidden()
-    assert "sst2" not in page.content()
-    for key in ("wrong", "secret"):
-        page.get_by_label("API key").fill(key)
-        page.keyboard.press("Enter")
-        page.get_by_text("The API key is wrong." if key == "wrong" else "Operating point").first.wait_for()
-    assert page.locator("#key-form").is_hidden()
-    assert page.locator("#trouble").is_hidden()
-    asked(page, "a fine film")
-    page.reload()
-    page.get_by_text("Operating point").first.wait_for()  # kept for the tab
-    assert page.locator("#key-form").is_hidden()
-
-
-def test_no_key_is_asked_for_where_none_is_wanted(serve: Serve, open_page: Open) -> None:
-    page = open_page(serve(StubService()), **STILL)
-    page.wait_for_selector("#exits li")
-    assert page.locator("#key-form").is_hidden()
 
 
 def test_names_and_texts_are_text(serve: Serve, open_page: Open) -> None:

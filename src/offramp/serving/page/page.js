@@ -13,15 +13,21 @@ const wantsKey = document.body.dataset.key === "wanted";
 // Opening
 
 async function open() {
+  clearTimeout(view.again);
+  const opening = view.opening = {}; // with a new key it may be opened while it is being opened: the last one counts
   if (wantsKey && !key.get()) return wantKey();
+  let about;
   try {
-    view.about = await ask("page/about");
+    about = await ask("page/about");
   } catch (error) {
+    if (view.opening !== opening) return undefined;
     if (isAboutKey(error)) return wantKey(error.message);
     say("trouble", `${error.message} Trying again …`);
-    setTimeout(open, 2000);
+    view.again = setTimeout(open, 2000);
     return undefined;
   }
+  if (view.opening !== opening) return undefined;
+  view.about = about;
   say("trouble", "");
   at("key-form").hidden = true;
   show(view.about);
@@ -110,6 +116,8 @@ async function send() {
   if (!body) return;
   view.asking?.abort(); // the newest text is the one that counts
   const asking = view.asking = new AbortController();
+  view.trace = view.lit = null; // what still lights up is the answer to another text
+  forget();
   busy(true);
   at("answer-card").classList.add("old");
   say("refused", "");
@@ -120,8 +128,6 @@ async function send() {
     showTrace(true);
   } catch (error) {
     if (view.asking !== asking) return;
-    view.trace = null;
-    forget();
     noAnswer();
     at("answer-card").classList.remove("old");
     if (isAboutKey(error)) wantKey(error.message);

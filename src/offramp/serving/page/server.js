@@ -18,6 +18,7 @@ const sentence = (words) => `${words[0].toUpperCase()}${words.slice(1)}${/[.!?]$
 /** JSON from the server; Refused with words for the reader where there is none. */
 export async function ask(path, body, signal) {
   const headers = body === undefined ? {} : { "content-type": "application/json" };
+  if (/[^!-~]/.test(key.get())) throw new Refused(401, "The API key is not accepted: it is one word of printable ASCII.");
   if (key.get()) headers.authorization = `Bearer ${key.get()}`;
   const limits = [AbortSignal.timeout(PATIENCE), ...(signal ? [signal] : [])];
   let response;
