@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -13,6 +17,7 @@ import pytest
 import ray_runs
 
 from offramp.errors import OfframpError
+from offramp.serving import ray_serve
 from offramp.serving.app import create_app
 from offramp.serving.ray_serve import NAME, application, serve_on_ray, settings_from
 from offramp.serving.server import bound, service_of
@@ -71,6 +76,86 @@ def test_without_ray_it_is_told_what_brings_it(
     assert (refused.status, refused.err) == (2, "error: this needs ray: pip install 'offramp[ray]'\n")
 
 
+class FakeServe:
+    """Ray Serve that starts at once, until `run` is told otherwise."""
+
+    def __init__(self, during_run: Callable[[], None] = lambda: None) -> None:
+        self.during_run = during_run
+        self.deleted: list[str] = []
+
+    def start(self, http_options: dict[str, Any]) -> None:
+        self.http_config = SimpleNamespace(host=http_options["host"], port=http_options["port"])
+
+    def _get_global_client(self) -> FakeServe:
+        return self
+
+    def run(self, app: Any, name: str, route_prefix: str) -> None:
+        self.during_run()
+
+    def delete(self, name: str) -> None:
+        self.deleted.append(name)
+
+
+@pytest.fixture
+def faked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[tuple[FakeServe, Settings]]:
+    fake, four = FakeServe(), SimpleNamespace(is_initialized=lambda: True, cluster_resources=lambda: {"CPU": 4.0})
+    for name, made in {"needs": lambda *_: fake, "application": lambda *_: None}.items():
+        monkeypatch.setattr(ray_serve, name, made)
+    monkeypatch.setattr(ray_serve, "cluster", lambda: nullcontext(four))
+    before = [signal.getsignal(kind) for kind in ray_serve.SIGNALS]
+    yield fake, Settings(str(model_folder(tmp_path / "model")), port=0, engine="ray")
+    assert [signal.getsignal(kind) for kind in ray_serve.SIGNALS] == before
+
+
+@pytest.mark.parametrize("kind", ray_serve.SIGNALS)
+def test_a_server_that_does_not_start_can_be_stopped(faked: tuple[FakeServe, Settings], kind: signal.Signals) -> None:
+    fake, settings = faked
+    fake.during_run = lambda: signal.raise_signal(kind)
+    with pytest.raises(KeyboardInterrupt):
+        serve_on_ray(settings, lambda address: pytest.fail("it was told that it runs"))
+    assert fake.deleted == [NAME]
+
+
+@pytest.mark.parametrize("kind", ray_serve.SIGNALS)
+@pytest.mark.parametrize(("host", "address"), [("127.0.0.1", "http://127.0.0.1:"), ("::1", "http://[::1]:")])
+def test_a_server_is_stopped(
+    faked: tuple[FakeServe, Settings], kind: signal.Signals, host: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, settings = faked
+    monkeypatch.setattr(ray_serve, "bound", lambda host, port: bound("127.0.0.1", port))  # not every machine has IPv6
+    told: list[str] = []
+    serve_on_ray(replace(settings, host=host), lambda where: (told.append(where), signal.raise_signal(kind)))
+    assert told[0].startswith(address)
+    assert fake.deleted == [NAME]
+
+
+def test_whoever_is_not_told_leaves_nothing_behind(faked: tuple[FakeServe, Settings]) -> None:
+    fake, settings = faked
+
+    def gone(address: str) -> None:
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        serve_on_ray(settings, gone)
+    assert fake.deleted == [NAME]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"threads": 64}, "no machine of the Ray cluster has 64 CPUs for a worker: say fewer --threads"),
+        ({"min_replicas": 3, "max_replicas": 3, "threads": 2}, "3 replicas, but the Ray cluster has room for 2"),
+    ],
+)
+def test_what_there_is_no_room_for_is_refused(
+    faked: tuple[FakeServe, Settings], changed: dict[str, Any], message: str
+) -> None:
+    fake, settings = faked
+    fake.during_run = lambda: pytest.fail("Ray would wait for ever")
+    with pytest.raises(OfframpError, match=message):
+        serve_on_ray(replace(settings, **changed))
+
+
 REQUESTS: list[tuple[str, str, dict[str, Any]]] = [
     *(("POST", "/predict", {"json": {"inputs": text, "details": True}}) for text, _ in reviews(12)),
     ("POST", "/predict", {"json": {"inputs": ["a good film", "the plot was bad"], "raw_scores": True}}),
@@ -120,6 +205,8 @@ def test_ray_answers_as_the_plain_server_does(tmp_path: Path) -> None:
         port = free.getsockname()[1]
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     try:
+        with pytest.raises(OfframpError, match=f"Ray Serve runs on this cluster already, at http://127.0.0.1:{port}: "):
+            serve_on_ray(replace(settings, port=0), lambda address: pytest.fail("nothing is there"))
         serve.run(application(settings), name=NAME, route_prefix="/")
         headers = {"authorization": f"Bearer {KEY}"}
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", headers=headers, timeout=30) as client:

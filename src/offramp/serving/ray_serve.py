@@ -10,25 +10,28 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from offramp.errors import OfframpError, needs, one_line
 from offramp.interop import load
-from offramp.ray_cluster import cluster, gpus_wanted
+from offramp.ray_cluster import cluster, gpus_wanted, worker_share
 from offramp.serving.app import create_app
 from offramp.serving.operating_points import OperatingPoints
-from offramp.serving.server import bound, service_of
+from offramp.serving.server import address_of, bound, service_of
 from offramp.serving.settings import Settings, names_of
 
 NAME = "offramp"
 """Of the application in Ray Serve."""
 TARGET = {"CPU": 8, "GPU": 64}
 """Requests that a replica is to have in hand; with more on average, another one is started."""
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SCALING = (
     "target_ongoing_requests",
     "upscale_delay_s",
@@ -110,19 +113,65 @@ def serve_on_ray(settings: Settings, on_ready: Callable[[str], None] | None = No
     with bound(settings.host, settings.port) as free:  # Ray takes no port 0, and tells of one that is taken in pages
         settings = replace(settings, port=free.getsockname()[1])
     stopped = threading.Event()
-    with cluster():
-        for kind in (signal.SIGTERM, signal.SIGINT):  # not before: Ray sets its own, under which SIGTERM is a crash
-            signal.signal(kind, lambda *_: stopped.set())
+    before = {kind: signal.getsignal(kind) for kind in SIGNALS}
+    with cluster() as ray:
+        check_room(ray, settings)
         serve = needs("ray.serve", "ray")
         logging.getLogger("ray.serve").setLevel(logging.WARNING)
-        # Later than the deadline: our own answer says more.
-        listen = {"host": settings.host, "port": settings.port, "request_timeout_s": settings.deadline + 5}
+        # Not before: Ray sets its own, under which SIGTERM is a crash. What waits for Ray ends at once.
+        _on_signals(signal.default_int_handler)
         try:
-            serve.start(http_options={**listen, "keep_alive_timeout_s": int(settings.keep_alive)})
-            serve.run(application(settings, **scaling), name=NAME, route_prefix="/")
-        except (RuntimeError, ValueError) as error:
-            raise OfframpError(f"Ray Serve could not start it ({one_line(error)})") from error
-        if on_ready is not None:
-            on_ready(f"http://{settings.host}:{settings.port}")
-        stopped.wait()
-        serve.delete(NAME)
+            with told_in_a_line():
+                serve.start(http_options=http_options(settings))
+            check_address(settings)
+            try:
+                with told_in_a_line():
+                    serve.run(application(settings, **scaling), name=NAME, route_prefix="/")
+                _on_signals(lambda *_: stopped.set())
+                if on_ready is not None:
+                    on_ready(address_of(settings.host, settings.port))
+                stopped.wait()
+            finally:
+                serve.delete(NAME)
+        finally:
+            for kind, action in before.items():
+                signal.signal(kind, action)
+
+
+def http_options(settings: Settings) -> dict[str, Any]:
+    """Of Ray Serve's proxy; it gives up later than our deadline, for our own answer says more."""
+    listen = {"host": settings.host, "port": settings.port, "request_timeout_s": settings.deadline + 5}
+    return {**listen, "keep_alive_timeout_s": int(settings.keep_alive)}
+
+
+def check_room(ray: Any, settings: Settings) -> None:
+    """Refuse what Ray would wait for without end, and without a word."""
+    room = worker_share(ray, settings.device, settings.threads, None).workers
+    if settings.min_replicas > room:
+        raise OfframpError(
+            f"{settings.min_replicas} replicas, but the Ray cluster has room for {room}: "
+            f"say --min-replicas {room} or fewer, or fewer --threads"
+        )
+
+
+def check_address(settings: Settings) -> None:
+    """Refuse a Ray Serve that was there before, and listens elsewhere: it goes on doing so, and may serve a model."""
+    there = needs("ray.serve.context", "ray")._get_global_client().http_config
+    if (there.host, there.port) != (settings.host, settings.port):
+        raise OfframpError(
+            f"Ray Serve runs on this cluster already, at {address_of(there.host, there.port)}: "
+            "end it with `serve shutdown`, or add the model to it with `serve run`"
+        )
+
+
+@contextmanager
+def told_in_a_line() -> Iterator[None]:
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise OfframpError(f"Ray Serve could not start it ({one_line(error)})") from error
+
+
+def _on_signals(action: Callable[[int, FrameType | None], Any]) -> None:
+    for kind in SIGNALS:
+        signal.signal(kind, action)

@@ -31,8 +31,7 @@ def run(settings: Settings, on_ready: Callable[[str], None] = lambda where: None
     with listener:
         service = service_of(settings)
         service.warm_up()  # before uvicorn starts, which would tell of a failure in its own way
-        host, port = listener.getsockname()[:2]
-        address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+        address = address_of(*listener.getsockname()[:2])
         server = _Server(config_of(settings, service), lambda: on_ready(address))
         # uvicorn raises the signal again once it is done, which would be an end by a signal: it is a clean one.
         before = signal.signal(signal.SIGTERM, lambda number, frame: None)
@@ -69,6 +68,11 @@ def config_of(settings: Settings, service: Service) -> uvicorn.Config:
         timeout_keep_alive=settings.keep_alive,  # type: ignore[arg-type]
         timeout_graceful_shutdown=settings.drain,  # type: ignore[arg-type]
     )
+
+
+def address_of(host: str, port: int) -> str:
+    """As it is typed into a browser."""
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def bound(host: str, port: int) -> socket.socket:
