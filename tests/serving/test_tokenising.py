@@ -132,7 +132,8 @@ def request(*texts: Text) -> Request:
 def test_what_is_encoded_together_is_bounded_by_letters() -> None:
     """The many letters of some do not wait in one batch, and who leaves meanwhile is not read."""
     pair = ("x" * (LETTERS_AT_ONCE // 2), "y" * (LETTERS_AT_ONCE // 4))
-    reading, handed = Reading(TOKENIZERS["bert"]()), []
+    handed: list[Sequence[Job]] = []
+    reading = Reading(TOKENIZERS["bert"]())
     it = tokeniser(reading, handed.append)
     large, alone, short = request(pair, pair, pair), request(pair), request("the river")
     for one in (large, alone, short):
@@ -143,3 +144,16 @@ def test_what_is_encoded_together_is_bounded_by_letters() -> None:
     assert [len(jobs) for jobs in handed] == [3, 2]
     assert [job.row is not None for jobs in handed for job in jobs] == [True, False, False, True, True]
     assert max(reading.letters) <= LETTERS_AT_ONCE
+
+
+def test_large_and_small_requests_take_turns() -> None:
+    """Texts that cannot be told by their beginnings keep nobody waiting for more than one of them."""
+    handed: list[Sequence[Job]] = []
+    it = tokeniser(TOKENIZERS["bert"](), handed.append)
+    large = [request("x" * (LETTERS_AT_ONCE + 1)) for _ in range(3)]
+    small = [request("the river"), request("basel")]
+    for one in (*large, *small):
+        it.put(one)
+    for _ in range(4):
+        assert it._turn()
+    assert [[job.request for job in jobs] for jobs in handed] == [[large[0]], small, [large[1]], [large[2]]]

@@ -61,6 +61,9 @@ class Tokeniser:
         self.tickets = count()
         self.changed = threading.Condition()
         self.inbox: deque[Request] = deque()
+        self.large: deque[Request] = deque()
+        """Those with more letters than are encoded at once: others wait for one of them at most."""
+        self.was_large = False
         self.stopped = False
         self.thread = threading.Thread(target=self._run, name="offramp-tokenise", daemon=True)
 
@@ -69,7 +72,7 @@ class Tokeniser:
 
     def put(self, request: Request) -> None:
         with self.changed:
-            self.inbox.append(request)
+            (self.large if _size(request.texts)[1] > LETTERS_AT_ONCE else self.inbox).append(request)
             self.changed.notify()
 
     def stop(self) -> None:
@@ -96,9 +99,13 @@ class Tokeniser:
     def _take(self) -> list[Request]:
         """Requests of one kind that have come; none at the end."""
         with self.changed:
-            self.changed.wait_for(lambda: self.inbox or self.stopped)
+            self.changed.wait_for(lambda: self.inbox or self.large or self.stopped)
             if self.stopped:
                 return []
+            if self.large and not (self.was_large and self.inbox):
+                self.was_large = True
+                return [self.large.popleft()]
+            self.was_large = False
             taken = [self.inbox.popleft()]
             texts, letters = _size(taken[0].texts)
             while self.inbox and self.inbox[0].truncate == taken[0].truncate:
