@@ -62,7 +62,7 @@ def test_progress_and_precision() -> None:
     assert told[1:] == [(64, 100), (100, 100)]
     assert trace.precision == "bf16"
     exact = trace_of(model, rows)
-    assert exact.precision == "float32"
+    assert exact.precision == "fp32"
     difference = np.abs(trace.logits - exact.logits).max()
     assert 0 < difference < 0.5
     with pytest.raises(OfframpError, match="precision 'int4': use auto, fp32, bf16, fp16, int8"):

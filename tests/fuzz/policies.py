@@ -13,6 +13,7 @@ from offramp.calibration.certificate import certificate_of, read_certificate, re
 from offramp.calibration.drift import check_promise
 from offramp.calibration.losses import Inconsistency
 from offramp.cli.own_policy import say_own_policy
+from offramp.engine.coverage import RunAs
 from offramp.engine.policy_choice import folder_policy
 from offramp.errors import OfframpError
 from offramp.models.weights_digest import weights_digest
@@ -64,8 +65,9 @@ def made_certificate() -> bytes:
 def read_and_rely_on(path: Path) -> None:
     """What `check`, `predict` and `serve` do with a certificate."""
     MODEL.name_or_path = str(path.parent)
-    say_own_policy(MODEL)
-    OperatingPoints(MODEL)
+    runs = RunAs("fp32", 32)
+    say_own_policy(MODEL, runs)
+    OperatingPoints(MODEL, runs=runs)
     certificate = read_certificate(path.parent)
     refuse_incomplete(certificate, path.parent)
     with suppress(OfframpError):  # it may be of other rows, or exits

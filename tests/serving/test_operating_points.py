@@ -10,9 +10,11 @@ import pytest
 
 import offramp
 from offramp import OfframpError
+from offramp.engine.coverage import RunAs
 from offramp.models.weights_digest import weights_digest
 from offramp.policies import Entropy, Fixed, Patience, Policy, Scripted
 from offramp.serving.operating_points import OperatingPoints
+from offramp.serving.service import Service
 from tests.prediction.models import model_folder
 
 FOUND = {"risk": 0.004, "bound": 0.009, "mean_layers": 2.5, "cost": 0.5, "speed_up": 2.0, "score": 0.9}
@@ -30,7 +32,9 @@ def entry(limit: float, policy: Policy, cost: float) -> dict[str, Any]:
 MENU = [entry(0.01, Entropy(0.2), 0.5), entry(0.02, Patience(2), 0.55), entry(0.05, Entropy(0.6), 0.3)]
 
 
-def calibrate(folder: Path, loss: str = "accuracy", menu: Any = MENU, model: str | None = None, **top: Any) -> Any:
+def calibrate(
+    folder: Path, loss: str = "accuracy", menu: Any = MENU, model: str | None = None, data: Any = None, **top: Any
+) -> Any:
     """Write a certificate as calibration does."""
     digest = weights_digest(offramp.load(folder)) if model is None else model
     settings: dict[str, Any] = {"bound": "exact"} | ({"tolerance": 0.5} if loss == "inconsistency" else {})
@@ -38,7 +42,7 @@ def calibrate(folder: Path, loss: str = "accuracy", menu: Any = MENU, model: str
     certificate = {
         "format": 1,
         "promise": promise | {"method": "fixed_sequence"},
-        "data": {},
+        "data": data or {},
         "found": FOUND | {"agreement": 0.98},
         "reference": {},
         "tested": [],
@@ -129,6 +133,31 @@ def test_other_weights_promise_nothing(folder: Path, caplog: pytest.LogCaptureFi
     assert (points.default.policy, points.default.promise) == (Entropy(0.2), None)
     with pytest.raises(OfframpError, match="nothing is certified"):
         points.choose(max_loss=0.1)
+
+
+@pytest.mark.parametrize(
+    ("runs", "promised"),
+    [(RunAs("fp32", 32), True), (RunAs(), True), (RunAs("int8", 32), False), (RunAs("fp32", 16), False)],
+)
+def test_another_precision_or_length_promises_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture, runs: RunAs, promised: bool
+) -> None:
+    model = calibrate(folder, data={"precision": "float32", "max_length": 32})
+    points = OperatingPoints(model, runs=runs)
+    assert points.default.policy == Entropy(0.2)
+    assert (points.default.promise is not None, len(points.menu)) == (promised, 3 if promised else 0)
+    assert ("its promise was made" in caplog.text) == (not promised)
+    if not promised:
+        with pytest.raises(OfframpError, match="nothing is certified for this model as it is served"):
+            points.choose(max_loss=0.1)
+
+
+def test_a_server_promises_what_it_runs(folder: Path) -> None:
+    data = {"precision": "fp32", "max_length": 32}
+    for how, promised in ({"max_length": 32}, True), ({"max_length": 16}, False), ({"precision": "bf16"}, False):
+        service = Service(calibrate(folder, data=data), device="cpu", **how)  # type: ignore[arg-type]
+        said = {point["name"]: point["promise"] for point in service.info()["operating_points"]}
+        assert ("calibrated" in said) == promised, how
 
 
 def test_a_policy_of_ones_own_promises_nothing_but_the_menu_stays(folder: Path) -> None:

@@ -40,7 +40,8 @@ class Certificate:
     policy: Policy
     promise: Promise
     data: Mapping[str, Any]
-    """source, split and digest of the rows, how many there were (rows) and were tested on (tested_on)."""
+    """source, split and digest of the rows, how many there were (rows) and were tested on (tested_on); in which
+    precision the model ran, and to how many tokens texts were cut (max_length): both are not in all older files."""
     found: Mapping[str, Any]
     """What the policy gave: path, risk, bound, metric, score, full_score, mean_layers, cost, speed_up, agreement."""
     reference: Mapping[str, Any]
@@ -91,6 +92,7 @@ def certificate_of(calibration: Calibration, trace: TraceBase, model: str = "") 
             "rows": calibration.rows,
             "tested_on": calibration.tested_on,
             "precision": trace.precision,
+            "max_length": trace.max_length,
         },
         found={
             "path": calibration.path,

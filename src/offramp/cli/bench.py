@@ -24,6 +24,7 @@ from offramp.shipped import resolve, results_home
 if TYPE_CHECKING:
     from offramp.bench.results import BenchResults
     from offramp.bench.run import OnProgress
+    from offramp.engine.coverage import RunAs
     from offramp.engine.texts import Text
     from offramp.models import MultiExitModel
     from offramp.policies import Policy
@@ -101,7 +102,7 @@ def bench_command(
     if any(place.is_file() for place in (target, *target.parents)):
         raise OfframpError(f"{target} cannot be made: there is a file of that name, or above it; name another --out")
     if policy is None:
-        say_own_policy(opened)
+        say_own_policy(opened, *_runs(opened, data, max_length, device, precision, backend))
     make_writable(target, "name another --out")
     count = rows or ROWS.get(find_device(device).type, FEW_ROWS)
     if data is None:
@@ -152,6 +153,19 @@ def _open(name: str) -> tuple[MultiExitModel, Path]:
     if not Path(resolve(name)).exists() and "/" not in name:
         raise OfframpError(f"{name} is neither a folder nor a shape: name a model folder, or {', '.join(SHAPES)}")
     return load(name), results_home(name) / "bench"
+
+
+def _runs(
+    model: MultiExitModel, data: Path | None, max_length: int | None, device: str, precision: str, backend: str
+) -> list[RunAs]:
+    """How the model is run: on a CPU, where nothing is asked, in int8 as well. Rows that are made up are never cut."""
+    from offramp.engine.coverage import RunAs, cut_to
+    from offramp.models.device import find_device
+
+    first = RunAs.of(model, device=device, precision=precision, backend=backend)
+    also = ["int8"] if precision == "auto" and find_device(device).type == "cpu" else []
+    length = None if data is None else cut_to(model, max_length)
+    return [RunAs(one, length) for one in (first.precision, *also)]
 
 
 def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:

@@ -76,9 +76,12 @@ def evaluate_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, one line a split.")] = False,
 ) -> None:
     """Score every exit, sweep every policy, and find the best operating points: one pass, then no model is needed."""
+    from offramp.engine.coverage import RunAs, cut_to
     from offramp.engine.policy_choice import folder_policy
     from offramp.evaluation import TraceBase, reference_curve
     from offramp.evaluation.legacy_arrays import write_legacy_arrays
+    from offramp.evaluation.run import place_for
+    from offramp.evaluation.trace import own_precision
     from offramp.evaluation.writing import write_results
     from offramp.interop import load
     from offramp.policies import policy_from_text
@@ -105,7 +108,14 @@ def evaluate_command(
         own = folder_policy(Path(opened.name_or_path or home))
         if policy is None and own and own[1] is None:  # gates are as they are
             asked = own[0]
-            say_own_policy(opened)
+            runs_in = precision or own_precision(opened, place_for(device, precision))
+            say_own_policy(opened, RunAs(runs_in, cut_to(opened, max_length)))
+        elif policy is None and own:
+            typer.echo(
+                f"the calibrated point is not shown: it has the gates' threshold at {own[1]:g}, and this is the model "
+                "with its own; offramp check runs it",
+                err=True,
+            )
         chosen = rows_to_evaluate(opened, task, data_dir, data, text, text_pair, label, metric)
         splits = splits_to_evaluate(chosen, split, data)
         if asked is not None:  # whatever is wrong with the wishes is said before the model runs

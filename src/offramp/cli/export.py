@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from offramp.cli.app import app
+from offramp.cli.own_policy import say_own_policy
 
 EXAMPLES = """
 Examples:
@@ -30,12 +31,17 @@ def export_command(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an exported folder.")] = False,
 ) -> None:
     """Write embeddings, layers and exits as ONNX files, with policy and tokenizer, for other runtimes."""
+    from offramp.engine.coverage import RunAs, cut_to
     from offramp.exported_folder import export as export_model
     from offramp.exported_folder import why_not_by_the_loop
+    from offramp.interop import load
     from offramp.policies import policy_from_json
 
+    opened = load(model)
+    if policy is None:
+        say_own_policy(opened, RunAs(precision, cut_to(opened, max_length)))
     manifest = export_model(
-        model, folder, precision=precision, policy=policy, max_length=max_length, overwrite=overwrite
+        opened, folder, precision=precision, policy=policy, max_length=max_length, overwrite=overwrite
     )
     size = sum(file.stat().st_size for file in folder.iterdir()) / 1e6
     typer.echo(

@@ -121,6 +121,7 @@ def predict(
     --engine ray, is answered into a folder of parts; the same command again does what is missing.
     """
     from offramp.engine import Engine
+    from offramp.engine.coverage import RunAs
     from offramp.interop import load
     from offramp.policies import policy_from_text
     from offramp.prediction import SpanPredictor
@@ -131,10 +132,10 @@ def predict(
 
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
-    if not policy:
-        say_own_policy(opened)
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
     settings |= {"precision": precision, "backend": backend, "threads": threads}
+    if not policy:
+        say_own_policy(opened, RunAs.of(opened, **settings))
     if resume and (overwrite or out is None):
         raise OfframpError("--resume goes on with the file of --out, which --overwrite would replace: say one of them")
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from offramp.errors import OfframpError
 from offramp.evaluation.span_trace import collect_spans
-from offramp.evaluation.trace import OnRows, collect
+from offramp.evaluation.trace import OnRows, collect, own_precision
 from offramp.evaluation.trace_base import TraceBase
 from offramp.interop import load
 from offramp.models import MultiExitModel
@@ -70,9 +70,11 @@ def evaluate(
     >>> trace.point("entropy(0.1)").score
     >>> trace.sweep(Entropy).plot()
     """
-    precision = None if precision == "auto" else precision
     given = None if isinstance(model, MultiExitModel) else Path(model)
     opened = model if isinstance(model, MultiExitModel) else load(model)
+    place = place_for(device, precision)
+    if precision in ("auto", own_precision(opened, place)):
+        precision = None  # asked for by name or not, it is the same trace
     record = training_record(opened)
     task = task or trained_task(opened)
     split = split or default_splits(task)[0]
@@ -90,7 +92,7 @@ def evaluate(
     trace = collect_rows(
         split=split,
         batch_size=batch_size,
-        device=find_device(device),
+        device=place,
         precision=precision,
         backend=backend,
         threads=threads,
@@ -102,6 +104,11 @@ def evaluate(
     if folder:
         trace.save(folder / TRACE)
     return trace
+
+
+def place_for(device: str, precision: str | None) -> torch.device:
+    """The device, where `auto` is one that has the precision: as the engine chooses it."""
+    return find_device("cpu" if (device, precision) == ("auto", "int8") else device)
 
 
 def _encoded(

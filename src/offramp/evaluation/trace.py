@@ -224,7 +224,7 @@ def one_pass(
         "max_length": encoder.max_length,
         "batch_size": batch_size or 0,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
-        "precision": precision or str(model.dtype).removeprefix("torch."),
+        "precision": own,
         "seconds": round(time.perf_counter() - started, 3),
         "fingerprint": fingerprint,
         "versions": {"torch": torch.__version__, "transformers": transformers.__version__},

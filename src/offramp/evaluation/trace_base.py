@@ -69,7 +69,7 @@ class TraceBase(ABC):
     max_length: int = 0
     batch_size: int = 0
     device: str = "cpu"
-    precision: str = "float32"
+    precision: str = "fp32"
     seconds: float = 0.0
     """Of the pass, all exits of all inputs included."""
     fingerprint: str = ""

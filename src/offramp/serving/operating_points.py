@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from offramp.engine.coverage import RunAs, not_covered
 from offramp.engine.policy_choice import GATE_THRESHOLD, POLICY, policy_for
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
@@ -37,10 +38,15 @@ class OperatingPoints:
         model: with its folder, where the calibrated policy lies.
         default: where a request asks for nothing; default: the folder's own policy, or full depth.
         allow: what requests may ask for, of `max_loss`, `policy` and `full_depth`.
+        runs: how the model is run: a promise that was made of another precision or length is none here.
     """
 
     def __init__(
-        self, model: MultiExitModel, default: Policy | str | None = None, allow: Collection[str] = ALL
+        self,
+        model: MultiExitModel,
+        default: Policy | str | None = None,
+        allow: Collection[str] = ALL,
+        runs: RunAs | None = None,
     ) -> None:
         if unknown := sorted(set(allow) - set(ALL)):
             raise OfframpError(f"a request cannot be allowed {unknown[0]!r}: use {', '.join(ALL)}")
@@ -49,7 +55,7 @@ class OperatingPoints:
         last = model.exits.layers[-1]
         self.full_depth = OperatingPoint(Fixed(last), "full depth", "the model's own answer", 0.0, _full(last))
         policy = policy_for(model, default)
-        certified = Certified.of(model, own_gates=default is None)
+        certified = Certified.of(model, runs or RunAs(), own_gates=default is None)
         if default is None and certified is not None:
             self.default = certified.point
         elif policy == self.full_depth.policy:
@@ -94,7 +100,8 @@ class OperatingPoints:
         """The cheapest point that is certified to lose no more than that."""
         if not self.menu:
             raise OfframpError(
-                "max_loss: nothing is certified for this model; run offramp calibrate on it, or ask for a policy"
+                "max_loss: nothing is certified for this model as it is served; run offramp calibrate on it, or ask "
+                "for a policy"
             )
         held = [point for point in self.menu if point.limit is not None and point.limit <= max_loss]
         if not held:
@@ -104,7 +111,7 @@ class OperatingPoints:
 
 
 class Certified:
-    """What a model folder's `policy.json` promises of the weights that are there."""
+    """What a model folder's `policy.json` promises of the weights that are there, as they are run."""
 
     def __init__(self, point: OperatingPoint, menu: Sequence[OperatingPoint], tolerance: float | None) -> None:
         self.point = point
@@ -112,7 +119,7 @@ class Certified:
         self.tolerance = tolerance
 
     @classmethod
-    def of(cls, model: MultiExitModel, own_gates: bool) -> Certified | None:
+    def of(cls, model: MultiExitModel, runs: RunAs, own_gates: bool) -> Certified | None:
         """None where nothing is promised; `own_gates` says whether gates have the threshold of `policy.json`."""
         path = Path(model.name_or_path or ".") / POLICY
         if not model.name_or_path or not path.is_file():
@@ -127,6 +134,9 @@ class Certified:
             logger.warning(
                 f"{path} was calibrated for other weights and promises nothing of these: run offramp calibrate"
             )
+            return None
+        if other := not_covered(certificate.data, runs):
+            logger.warning(f"{path}: {other}: run offramp calibrate with {other.now.options}")
             return None
         promise = certificate.promise
         point = _point(CALIBRATED, promise, certificate.policy, certificate.found)

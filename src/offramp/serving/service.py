@@ -11,6 +11,7 @@ from typing import Any
 
 from offramp import __version__
 from offramp.engine import Engine, Text
+from offramp.engine.coverage import RunAs
 from offramp.errors import OfframpError
 from offramp.interop import load
 from offramp.models import MultiExitModel
@@ -67,7 +68,7 @@ class Service:
         if self.model.objective.name == "span":
             raise OfframpError("this model answers questions with spans, and the server answers texts: use predict")
         self.name = name or Path(self.model.name_or_path or "model").name
-        self.points = OperatingPoints(self.model, policy, allow)
+        self.points = OperatingPoints(self.model, policy, allow, RunAs.of(self.model, **how))
         self.engine = Engine(self.model, self.points.default.policy, **how)
         self.max_tokens = self.engine.encoder.max_length
         self.depth = self.model.exits.layers[-1]
