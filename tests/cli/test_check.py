@@ -86,6 +86,49 @@ def test_a_broken_promise_has_exit_status_1_and_the_command_that_mends_it(run: R
     assert (asked["max_loss"], asked["consistency"], asked["text"]) == (0.001, True, "review")
 
 
+@pytest.mark.parametrize(
+    ("asked", "runs", "otherwise", "again"),
+    [
+        ((), ("bf16", 16), None, "--precision bf16 --max-length 16"),
+        (
+            ("--precision", "fp32"),
+            ("fp32", 16),
+            "its promise was made in bf16, and nothing is promised in fp32",
+            "--max-length 16",
+        ),
+        (
+            ("--max-length", "24"),
+            ("bf16", 24),
+            "its promise was made at 16 tokens, and nothing is promised at 24 tokens",
+            "--precision bf16 --max-length 24",
+        ),
+    ],
+)
+def test_rows_are_run_as_in_the_calibration(
+    run: Run,
+    folder: Path,
+    new: Path,
+    tmp_path: Path,
+    asked: tuple[str, ...],
+    runs: tuple[str, int],
+    otherwise: str | None,
+    again: str,
+) -> None:
+    rows = reviews_task(tmp_path / "calibrated.csv")
+    wishes: dict[str, Any] = {"consistency": True, "max_loss": 0.9, "policy": POLICY}
+    offramp.calibrate(folder, rows, split="test", precision="bf16", max_length=16, device="cpu", **wishes)
+    promise(folder, limit=0.001)
+    done = run("check", folder, new, *COLUMNS, "--device", "cpu", *asked)
+    assert done.status == 1, done.err
+    [kept] = (folder / "evaluation").glob("file-new/trace.npz")
+    trace = Trace.load(kept)
+    assert (trace.precision, trace.max_length) == runs
+    said = f"These rows are run otherwise than was calibrated: {otherwise}."
+    assert (said in done.out) == (otherwise is not None)
+    assert ("run otherwise" in done.out) == (otherwise is not None)
+    assert f" {again} --max-loss 0.001" in done.out
+
+
 def test_rows_that_cannot_tell_are_a_warning(run: Run, folder: Path, new: Path) -> None:
     done = run("check", folder, new, *COLUMNS, "--limit", "1")
     assert done.status == 0

@@ -9,9 +9,11 @@ from offramp.calibration.certificate import read_certificate, refuse_incomplete
 from offramp.calibration.drift import Check, check_promise, check_weights
 from offramp.calibration.gated import under_threshold
 from offramp.calibration.refusals import check_rows
+from offramp.engine.coverage import RunAs, cut_to
 from offramp.errors import OfframpError
-from offramp.evaluation.run import default_splits, evaluate
-from offramp.evaluation.trace import Trace
+from offramp.evaluation.run import default_splits, evaluate, place_for
+from offramp.evaluation.trace import Trace, own_precision
+from offramp.evaluation.trace_base import TraceBase
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
@@ -30,7 +32,7 @@ def check(
         split: of the task; default: the first dev split.
         again: the command that calibrates on these rows, less what the promise says; for the advice.
         how: `out`, `fresh`, `max_length`, `batch_size`, `device`, `precision`, `backend`, `threads`, `limit` and
-            `on_rows` of `offramp.evaluate`.
+            `on_rows` of `offramp.evaluate`; precision and length are by default those of the calibration.
     """
     folder = Path((model.name_or_path or ".") if isinstance(model, MultiExitModel) else resolve(model))
     certificate = read_certificate(folder)
@@ -40,6 +42,9 @@ def check(
     certificate.policy.check(opened.objective.name, opened.exits.layers)
     split = split or default_splits(task)[0]
     check_rows(opened, task, split)
+    then = RunAs.certified(certificate.data)
+    how["precision"] = then.precision if how.get("precision") in (None, "auto") else how["precision"]
+    how["max_length"] = how.get("max_length") or then.max_length
     trace = evaluate(opened, task, split=split, **how)
     if certificate.gate_threshold is not None:
         if opened.gates is None or not isinstance(trace, Trace):
@@ -48,4 +53,12 @@ def check(
         trace = under_threshold(
             opened, trace, certificate.gate_threshold, lambda: evaluate(opened, task, split=split, **not_kept)
         )
-    return check_promise(trace, certificate, again or f"offramp calibrate {folder} --data NEW_DATA")
+    again = again or f"offramp calibrate {folder} --data NEW_DATA"
+    return check_promise(trace, certificate, " ".join(filter(None, [again, _options(opened, trace)])))
+
+
+def _options(model: MultiExitModel, trace: TraceBase) -> str:
+    """How to calibrate as these rows were run, where that is not what `offramp calibrate` does unasked."""
+    runs = RunAs.certified(vars(trace))
+    precision = None if runs.precision == own_precision(model, place_for("auto", None)) else runs.precision
+    return RunAs(precision, None if runs.max_length == cut_to(model, None) else runs.max_length).options

@@ -14,6 +14,7 @@ from offramp.calibration.certificate import Certificate
 from offramp.calibration.certify import METHODS
 from offramp.calibration.losses import BOUNDS, BY_METRIC, AccuracyGap, Cost, Exits, Inconsistency, Loss, Observed
 from offramp.calibration.shift import MARKED, Shift, largest, shifts
+from offramp.engine.coverage import RunAs, not_covered
 from offramp.errors import OfframpError
 from offramp.evaluation.trace_base import TraceBase
 
@@ -63,6 +64,8 @@ class Check:
     rows_needed: int | None
     """About how many rows would tell, if they are like these; None where the verdict is out, or no number would do."""
     advice: tuple[str, ...]
+    run_otherwise: str | None = None
+    """In what the rows were run otherwise than those of the calibration, of which the promise is."""
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -85,6 +88,7 @@ def check_promise(trace: TraceBase, certificate: Certificate, again: str = "offr
     promise, exits = certificate.promise, trace.exits(certificate.policy)
     found, verdict, needed = _test(trace, certificate, exits)
     moved = shifts(trace, certificate)
+    other = not_covered(certificate.data, RunAs.certified(vars(trace)))
     return Check(
         verdict=verdict,
         promise=str(promise),
@@ -102,6 +106,7 @@ def check_promise(trace: TraceBase, certificate: Certificate, again: str = "offr
         | {name: certificate.found[name] for name in ("risk", "bound", "cost", "agreement")},
         rows_needed=needed,
         advice=tuple(_advice(trace, promise, found, verdict, needed, largest(moved) == MARKED, again)),
+        run_otherwise=None if other is None else str(other),
     )
 
 

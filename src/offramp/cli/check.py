@@ -59,6 +59,8 @@ def check_command(
 ) -> None:
     """Test whether the promise that a model was calibrated for still holds on new rows, and say what to do.
 
+    Precision and length are those of the calibration, unless others are asked for.
+
     The exit status is 0 where it holds, 1 where it is broken, and 0, with a warning, where the rows cannot tell.
     """
     from offramp.calibration.checking import check
@@ -106,6 +108,8 @@ def _show(found: Check, model: Path) -> None:
     console.print(f"[bold]{escape(str(model))}[/bold]: {found.promise}", soft_wrap=True)
     if found.tested is None or found.tested.within is None:
         console.print("The rows have no labels: answers are compared with those of full depth.", soft_wrap=True)
+    if found.run_otherwise is not None:
+        console.print(f"These rows are run otherwise than was calibrated: {found.run_otherwise}.", soft_wrap=True)
     console.print(check_table(found))
     style = STYLES[found.verdict]
     console.print(f"The promise: [{style}]{found.verdict}[/]. Shift: {found.shift}.", soft_wrap=True)

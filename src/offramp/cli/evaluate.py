@@ -108,7 +108,8 @@ def evaluate_command(
         own = folder_policy(Path(opened.name_or_path or home))
         if policy is None and own and own[1] is None:  # gates are as they are
             asked = own[0]
-            runs_in = precision or own_precision(opened, place_for(device, precision))
+            own_kind = own_precision(opened, place_for(device, precision))
+            runs_in = own_kind if precision in (None, "auto") else precision
             say_own_policy(opened, RunAs(runs_in, cut_to(opened, max_length)))
         elif policy is None and own:
             typer.echo(
