@@ -57,8 +57,11 @@ def test_a_stricter_promise_costs_more(trace: Trace) -> None:
 def test_the_best_within_a_budget(trace: Trace, flops: bool) -> None:
     loss = Cost(flops=flops)
     found = calibrate_trace(trace, Promise(loss, 0.5))
-    spent = loss.observe(trace, trace.exits(found.policy)).mean()
-    assert 0.4 < spent <= 0.5
+    exits = trace.exits(found.policy)
+    of_all = trace.ebert_mflops[exits, np.arange(len(trace))].sum() / trace.full_depth_mflops.sum()
+    spent = of_all if flops else trace.point(found.policy).cost
+    assert 0.4 < spent <= found.bound <= 0.5
+    assert found.risk == pytest.approx(spent, abs=0.02)
     assert found.point.score > trace.point("fixed(3)").score - 0.002
 
 

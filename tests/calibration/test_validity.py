@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from calibration import DELTA, LIMITS, LOSSES, Risks, agreement, methods_of, promised, risks_on, splits, verdict
@@ -11,6 +13,7 @@ from scipy import stats
 from offramp.calibration.losses import Cost, Inconsistency
 from offramp.calibration.paths import path_in_advance
 from offramp.evaluation import Trace
+from tests.evaluation.made_traces import gated_trace, random_trace
 
 FAST = [("edge", 200), ("edge of pairs", 200), ("edge of F1", 200), ("jumps", 1000), ("imdb", 200), ("smooth", 200)]
 
@@ -75,3 +78,40 @@ def test_budgets_are_kept_if_they_are_tested(tested: bool) -> None:
         assert len(passed)
         over += passed.mean(1).max() > limit
     assert (over <= stats.binom.ppf(0.999, draws, DELTA)) == tested
+
+
+@pytest.mark.parametrize("bound", ["exact", "hoeffding_bentkus"])
+def test_a_share_of_the_operations_is_that_of_all_texts_together(bound: str) -> None:
+    """Long texts leave late: each text's share is a third on the mean, and two thirds of all operations are done."""
+    draw, size, loss = np.random.default_rng(0), 20_000, Cost(bound, flops=True)
+    short = draw.random(size) < 0.8
+    lengths = np.where(short, draw.integers(5, 20, size), draw.integers(100, 129, size))
+    trace = random_trace(samples=size, lengths=lengths, max_length=128)
+    exits = np.where(short, 0, np.where(draw.random(size) < 0.6, 5, 3))
+    observed = loss.observe(trace, exits)
+    used, full = trace.ebert_mflops[exits, np.arange(size)], trace.full_depth_mflops
+    spent = used.sum() / full.sum()
+    assert loss.risk(observed) == pytest.approx(spent)
+    assert spent > 0.6
+    assert (used / full).mean() < 0.4
+
+    def passes(limit: float, test: str, rows: int, draws: int) -> int:
+        drawn = (observed[draw.integers(0, size, rows)] for _ in range(draws))
+        return sum(getattr(loss, test)(one, limit) <= DELTA for one in drawn)
+
+    for test, limit in (("pvalue", spent - 1e-9), ("pvalue_within", spent + 1e-9)):
+        assert passes(limit, test, 300, 200) <= stats.binom.ppf(0.999, 200, DELTA)
+    assert passes(spent + 0.15, "pvalue", 4000, 10) == 10
+    assert passes(spent - 0.25, "pvalue_within", 4000, 10) == 10
+
+
+def test_gates_that_are_raised_may_keep_more_of_a_text_than_their_own() -> None:
+    """Nothing is cut off at full depth's operations."""
+    trace = gated_trace()
+    raised = trace.compared_with(replace(trace, heads_kept=np.zeros_like(trace.heads_kept)))
+    exits = raised.all_at(5)
+    spent = raised.ebert_mflops[-1].sum() / raised.full_depth_mflops.sum()
+    loss = Cost(flops=True)
+    assert loss.risk(loss.observe(raised, exits)) == pytest.approx(spent)
+    assert spent > 1
+    assert loss.pvalue(loss.observe(raised, exits), 0.99) == 1.0

@@ -359,6 +359,16 @@ def test_spans_by_exact_match(run: Run, tmp_path: Path) -> None:
     refused(run("calibrate", model, "--data", data, "--max-loss", "0.3", "--metric", "f1"), "--metric exact")
 
 
+@pytest.mark.parametrize("flops", [(), ("--flops",)], ids=["layers", "operations"])
+def test_the_cost_of_questions_is_a_mean_over_them(run: Run, tmp_path: Path, flops: tuple[str, ...]) -> None:
+    """How many windows a question can have is not known, so nothing can be promised of all windows together."""
+    model = write(growing_sure("bert"), tmp_path / "model", None)
+    data = squad_file(tmp_path / "dev.json", questions=200, words=20)
+    done = run("calibrate", model, "--data", data, "--max-cost", "0.95", *flops)
+    assert done.status == 0, done.err
+    assert "at most 95 % of full depth is computed for a question, on the mean over questions, with 95 %" in done.out
+
+
 def test_ctrl_c_leaves_the_old_policy(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert run("calibrate", home / "model", *LOSS).status == 0
     before = (home / "model" / "policy.json").read_bytes()

@@ -16,6 +16,7 @@ import typer
 import offramp
 from offramp.calibration.checking import check
 from offramp.cli.app import app
+from offramp.evaluation import SpanTrace
 from offramp.evaluation.trace import Trace
 from offramp.tasks import own_task, squad_task
 from tests.command_line import Result
@@ -238,10 +239,14 @@ def test_spans(run: Run, tmp_path: Path) -> None:
     torch.manual_seed(3)
     folder = write(tiny_model(span=True), tmp_path / "model", None)
     seen = squad_task(test=squad_file(tmp_path / "seen.json"))
-    offramp.calibrate(folder, seen, split="test", consistency=True, max_loss=0.95, policy="entropy(0.9)")
+    wishes: dict[str, Any] = {"consistency": True, "max_loss": 0.95, "policy": "entropy(0.9)"}
+    offramp.calibrate(folder, seen, split="test", max_length=24, **wishes)
     done = run("check", folder, squad_file(tmp_path / "new.json", seed=5), "--json")
     assert done.status == 0, done.err
-    assert [one["name"] for one in json.loads(done.out)["shifts"]] == ["exits"]
+    found = json.loads(done.out)
+    assert [one["name"] for one in found["shifts"]] == ["exits"]
+    [kept] = (folder / "evaluation").glob("file-new/trace.npz")
+    assert found["cost"] == SpanTrace.load(kept).point("entropy(0.9)").cost, "a mean over windows, as at calibration"
 
 
 def test_gates_with_the_threshold_that_was_calibrated(tmp_path: Path, new: Path) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from offramp.calibration.certify import METHODS, Tested, certify_each, chosen, cost_of
+from offramp.calibration.certify import METHODS, Tested, certify_each, chosen, share_computed
 from offramp.calibration.choosing import choose_path
 from offramp.calibration.losses import Cost, Inconsistency, Loss
 from offramp.calibration.menu import MENU, MenuPoint, cheaper_with_more
@@ -47,7 +47,7 @@ class Promise:
 
     def __str__(self) -> str:
         sure = "on average" if self.method == "expectation" else f"with {100 * self.confidence:g} % confidence"
-        return f"at most {100 * self.limit:g} % {self.loss.title}, {sure}"
+        return f"at most {100 * self.limit:g} % {self.loss.said}, {sure}"
 
 
 @dataclass(frozen=True)
@@ -266,7 +266,7 @@ def rows_needed(trial: Trial, promise: Promise) -> int | None:
     for policy in trial.path:
         exits = trial.trace.exits(policy)
         before.append(promise.loss.observe(trial.trace, exits))
-        if cost_of(trial.trace).observe(trial.trace, exits).mean() < 1 - SAVES:
+        if share_computed(trial.trace, exits) < 1 - SAVES:
             break
     else:
         return None

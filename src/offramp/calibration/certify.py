@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offramp.calibration.losses import Cost, Loss
+from offramp.calibration.losses import Cost, Exits, Loss
 from offramp.errors import OfframpError
 from offramp.evaluation.trace_base import TraceBase
 from offramp.policies import Policy
@@ -47,7 +47,7 @@ def certify_each(
         over calibration sets; a loss that falls along the path counts as if it had stayed.
     """
     in_expectation = method == "expectation"
-    if in_expectation and type(loss).risk is not Loss.risk:
+    if in_expectation and not loss.is_mean:
         raise OfframpError(f"{loss.name} is no mean over answers: it cannot be limited in expectation")
     error = (1 - confidence) / (len(path) if method == "bonferroni" else 1)
     tested: list[list[Tested]] = [[] for _ in limits]
@@ -56,8 +56,8 @@ def certify_each(
     for policy in path:
         exits = trace.exits(policy)
         observed = loss.observe(trace, exits)
-        highest = np.maximum(highest, observed)
-        cost, risk = float(cost_of(trace).observe(trace, exits).mean()), loss.risk(observed)
+        highest = np.maximum(highest, observed) if in_expectation else highest
+        cost, risk = share_computed(trace, exits), loss.risk(observed)
         for place in sorted(going):
             if in_expectation:
                 level, allowed = (float(highest.sum()) + loss.high) / (len(highest) + 1), limits[place]
@@ -74,6 +74,12 @@ def certify_each(
 def cost_of(trace: TraceBase) -> Cost:
     """In layers or, where gates skip parts of them, in operations."""
     return Cost(flops=trace.gates is not None)
+
+
+def share_computed(trace: TraceBase, exits: Exits) -> float:
+    """Of full depth, so counted, by all answers together."""
+    cost = cost_of(trace)
+    return cost.risk(cost.observe(trace, exits))
 
 
 def chosen(tested: Sequence[Tested], cheapest: bool = True) -> Tested | None:

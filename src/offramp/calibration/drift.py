@@ -100,7 +100,7 @@ def check_promise(trace: TraceBase, certificate: Certificate, again: str = "offr
         tested=found,
         shifts=moved,
         shift=largest(moved),
-        cost=float(Cost().observe(trace, exits).mean()),
+        cost=trace.point(certificate.policy).cost,
         agreement=trace.agreement_at(exits),
         before={"rows": certificate.data["rows"]}
         | {name: certificate.found[name] for name in ("risk", "bound", "cost", "agreement")},
@@ -160,10 +160,10 @@ def _losses_if_labelled(differ: Observed, risk: float) -> Observed:
 
 def rows_that_tell(observed: Observed, promise: Promise, fewest: int) -> int | None:
     """About how many rows that lose as these do would show whether the promise holds; None where none are enough."""
-    values, counts = np.unique(observed, return_counts=True)
+    values, counts = np.unique(observed, axis=0, return_counts=True)
 
     def tell(rows: int) -> bool:
-        many = np.repeat(values, np.rint(counts * (rows / len(observed))).astype(np.int64))
+        many = np.repeat(values, np.rint(counts * (rows / len(observed))).astype(np.int64), axis=0)
         tests = (promise.loss.pvalue, promise.loss.pvalue_within)
         return len(many) > 0 and any(test(many, promise.limit) <= 1 - promise.confidence for test in tests)
 

@@ -40,13 +40,23 @@ class Loss(ABC):
     high: ClassVar[float] = 1.0
     needs_labels: ClassVar[bool] = True
 
+    @property
+    def said(self) -> str:
+        """The title, with what else has to be known."""
+        return self.title
+
+    @property
+    def is_mean(self) -> bool:
+        """Whether what is limited is a mean over answers."""
+        return True
+
     def __post_init__(self) -> None:
         if self.bound not in BOUNDS:
             raise OfframpError(f"bound {self.bound!r}: use one of {', '.join(BOUNDS)}")
 
     @abstractmethod
     def observe(self, trace: TraceBase, exits: Exits) -> Observed:
-        """What each answer says of the loss (answers,)."""
+        """What each answer says of the loss, first dimension the answers."""
 
     def risk(self, observed: Observed) -> float:
         """The loss that is observed."""
@@ -135,6 +145,10 @@ class F1Gap(Loss):
     title = "of F1 is lost"
     low = -1.0
 
+    @property
+    def is_mean(self) -> bool:
+        return False
+
     def observe(self, trace: TraceBase, exits: Exits) -> Observed:
         """4·y + 2·f + a."""
         if not isinstance(trace, Trace) or trace.labels is None or len(trace.label_names) != 2:
@@ -204,20 +218,68 @@ def _edge(holds: Callable[[float], bool], inside: float, end: float) -> float:
 
 @dataclass(frozen=True)
 class Cost(Loss):
-    """The share of the layers that are run, or of the operations (`flops`)."""
+    """The share of the layers that are run, or of the operations (`flops`).
+
+    Texts of all lengths have the same layers, but not the same operations, and long ones may leave late: the mean of
+    each text's share says nothing of what is computed in all. That is Σ operations / Σ those of full depth, which is no
+    mean over texts; but whether it is within a limit is one:
+
+        E[o] / E[f] ≤ limit    ⟺    E[ o − limit · f ] ≤ 0
+
+    with o the operations of a text and f those of full depth, each as a share of what the longest text that is not cut
+    takes with every head and neuron: so it is known how large they can be, seen or not.
+
+    Of questions, each with windows of its own, nobody knows how many they can be. There the share is each question's,
+    and the mean is over questions (`by_question`).
+    """
 
     flops: bool = False
+    by_question: bool = False
 
     name = "cost"
     title = "of full depth is computed"
     needs_labels = False
 
+    @property
+    def said(self) -> str:
+        return f"{self.title}{' for a question, on the mean over questions' if self.by_question else ''}"
+
+    @property
+    def is_mean(self) -> bool:
+        return not self.flops
+
     def observe(self, trace: TraceBase, exits: Exits) -> Observed:
+        """Shares (answers,) or, of the operations of texts, o, f and whether gates other than full depth's may make
+        o the larger one (answers, 3)."""
         if not self.flops:
             return trace.per_answer(np.asarray(trace.exit_layers)[exits] / trace.depth)
-        inputs = np.arange(len(trace))
-        share = trace.ebert_mflops[exits, inputs] / trace.full_depth_mflops
-        return trace.per_answer(np.minimum(share, 1.0))
+        used, full = trace.ebert_mflops[exits, np.arange(len(trace))], trace.full_depth_mflops
+        if trace.kind == "span":
+            return trace.per_answer(used) / trace.per_answer(full)
+        other_gates = isinstance(trace, Trace) and trace.reference_mflops is not None
+        return np.stack([used, full, np.full(len(trace), trace.most_mflops * other_gates)], axis=1) / trace.most_mflops
+
+    def risk(self, observed: Observed) -> float:
+        if observed.ndim == 1:
+            return float(observed.mean())
+        return float(observed[:, 0].sum() / observed[:, 1].sum())
+
+    def pvalue(self, observed: Observed, limit: float) -> float:
+        if observed.ndim == 1:
+            return super().pvalue(observed, limit)
+        return self._tested(*self._excess(observed, limit))
+
+    def pvalue_within(self, observed: Observed, limit: float) -> float:
+        if observed.ndim == 1:
+            return super().pvalue_within(observed, limit)
+        excess, at, low, high = self._excess(observed, limit)
+        return self._tested(-excess, -at, -high, -low)
+
+    @staticmethod
+    def _excess(observed: Observed, limit: float) -> tuple[Observed, float, float, float]:
+        """o − limit · f of each text, what it must be on average, and between which numbers it lies."""
+        used, full, over = observed.T
+        return used - limit * full, 0.0, -limit, 1 - limit * (1 - float(over.max(initial=0.0)))
 
 
 LOSSES: dict[str, type[Loss]] = {loss.name: loss for loss in (Inconsistency, AccuracyGap, F1Gap, Cost)}

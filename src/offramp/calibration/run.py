@@ -95,7 +95,10 @@ def calibrate(
     if policy is not None:
         policy_from_text(policy).check(opened.objective.name, opened.exits.layers)
     rows = KnownRows.of(task, split)
-    loss: Loss = Cost(bound, flops) if max_cost is not None else loss_of(rows, metric, consistency, tolerance, bound)
+    if max_cost is not None:
+        loss: Loss = Cost(bound, flops, by_question=rows.kind == "span")
+    else:
+        loss = loss_of(rows, metric, consistency, tolerance, bound)
     check_rows(opened, task, split)
     kept = None if dry_run else out or folder / "evaluation" / split
     trace = evaluate(opened, task, split=split, out=kept, **how)

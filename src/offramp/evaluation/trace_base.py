@@ -190,6 +190,13 @@ class TraceBase(ABC):
         last: NDArray[np.float64] = self.ebert_mflops[-1]
         return last
 
+    @property
+    def most_mflops(self) -> float:
+        """EBERT's count of the longest input there can be, which is cut to that, with every head and neuron."""
+        longest = max(self.max_length, int(self.lengths.max(initial=0)))
+        predictors = 0.0 if self.predictor_flops is None else float(self.predictor_flops.sum())
+        return float(self.shape.ebert_flops(longest) + predictors) / 1e6
+
     def all_at(self, exit: int) -> NDArray[np.int64]:
         """Everybody leaves by one exit."""
         return np.full(len(self), exit)
