@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import offramp
 from offramp import OfframpError
@@ -15,7 +16,8 @@ from offramp.models.weights_digest import weights_digest
 from offramp.policies import Entropy, Fixed, Patience, Policy, Scripted
 from offramp.serving.operating_points import OperatingPoints
 from offramp.serving.service import Service
-from tests.prediction.models import model_folder
+from tests.prediction.models import model_folder, write
+from tests.tiny import tiny_gated_model
 
 FOUND = {"risk": 0.004, "bound": 0.009, "mean_layers": 2.5, "cost": 0.5, "speed_up": 2.0, "score": 0.9}
 
@@ -183,6 +185,20 @@ def test_agreement_that_keeps_a_promise(folder: Path) -> None:
     assert same.tolerance == 0.5
     budget = OperatingPoints(calibrate(folder, loss="cost", menu=None))
     assert (budget.default.least_agreement, budget.default.limit, budget.menu) == (None, None, ())
+
+
+@pytest.mark.parametrize("raised", [True, False])
+def test_full_depth_under_other_gates_is_not_what_was_promised_against(tmp_path: Path, raised: bool) -> None:
+    torch.manual_seed(3)
+    folder = write(tiny_gated_model(num_labels=2), tmp_path / "gated", None)
+    points = OperatingPoints(calibrate(folder, menu=MENU, **({"gate_threshold": 0.5} if raised else {})))
+    full = points.choose(full_depth=True)
+    assert points.default.promise == "at most 1 % of accuracy is lost, with 95 % confidence"
+    assert (points.default.least_agreement is None) == raised
+    assert (full.promise, full.limit) == ((None, None) if raised else ("the model's own answer", 0.0))
+    assert ("agreement" in full.expected) == (not raised)
+    own = OperatingPoints(calibrate(folder, **({"gate_threshold": 0.5} if raised else {})), "patience(3)").full_depth
+    assert own.promise is not None, "the gates are the model's own where another policy is asked for"
 
 
 @pytest.mark.parametrize("menu", [[{"limit": 0.1}], [3], "x"])

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from offramp.engine.waves import Route
 from offramp.models import MultiExitModel
@@ -23,42 +23,67 @@ logger = logging.getLogger(__name__)
 LAST = 1000
 """Audited answers that are looked back on."""
 LEVEL = 0.001
-"""Of the test that agreement has dropped. It is asked again with each answer, so that chance must be small."""
+"""How probable an alarm may be in all the time that a server runs, while agreement is what it should be."""
 
 
 @dataclass
 class Agreement:
-    """What audits of one operating point have found."""
+    """What audits of one operating point have found.
+
+    Somebody who looks again with each answer will see what looks like a drop sooner or later. So answers are bet on, as
+    in `offramp.calibration.pvalues`: whoever bets that fewer agree than should has ever 1/u times the money they began
+    with, if that is not so, with a probability of at most u, however long they go on. They begin anew after so many
+    answers, or a good time would have to be made up for; the k-th time has the share 6 / (π k)² of the error.
+    """
 
     promised: float | None
     audited: int = 0
     agreed: int = 0
     last: deque[bool] = field(default_factory=lambda: deque(maxlen=LAST))
     below: bool = False
-    """Whether the last of them are fewer than promised, and not by chance."""
+    """Whether the last of them are fewer than should be, and not by chance."""
+    times: int = 0
+    """That betting has begun."""
+    bets: list[int] = field(default_factory=lambda: [0, 0])
+    """Since then: those that agree, and those that do not."""
 
     def add(self, agrees: bool) -> bool:
         """Note one more; whether agreement has dropped with it."""
         self.audited += 1
         self.agreed += agrees
         self.last.append(agrees)
-        before, self.below = self.below, self._is_below()
-        return self.below and not before
+        if self.promised is None:
+            return False
+        if self.below:  # until it is not
+            self.below = sum(self.last) < self.promised * len(self.last)
+            self.bets = [0, 0]
+            return False
+        if not sum(self.bets) % LAST:
+            self.times, self.bets = self.times + 1, [0, 0]
+        self.bets[0 if agrees else 1] += 1
+        self.below = not agrees and self._is_improbable(self.promised)
+        if self.below:
+            self.last = deque(list(self.last)[-sum(self.bets) :], maxlen=LAST)  # those before were good
+        return self.below
 
     @property
     def share(self) -> float | None:
         """Of the last."""
         return sum(self.last) / len(self.last) if self.last else None
 
-    def _is_below(self) -> bool:
-        if self.promised is None or self.share is None or self.share >= self.promised:
-            return False
-        by_chance = float(special.bdtr(sum(self.last), len(self.last), self.promised))
-        return self.below or by_chance < LEVEL  # once it is below, it is so until it is not
+    def _is_improbable(self, promised: float) -> bool:
+        from offramp.calibration.pvalues import money  # it is there since the promise was read
+
+        won = money(np.array([promised - 1, promised]), np.array(self.bets))
+        return bool(won >= math.log((math.pi * self.times) ** 2 / (6 * LEVEL)))
 
 
 class Audit:
     """Picks answers to be audited, and compares them with full depth's.
+
+    Under load, audits are forgotten before they are run. An answer that is full depth's already needs no run, and would
+    be counted all the same: the busier the server, the better it would look. So it is counted with the next that left
+    early, and forgotten with it. What is left is a sequence of draws as if nothing had been forgotten.
 
     Args:
         model: whose answers they are.
@@ -83,21 +108,24 @@ class Audit:
         self.metrics = metrics
         self.draw = random.Random(seed)
         self.found: dict[str, Agreement] = {}
+        self.waiting: Counter[str] = Counter()
+        """By point: answers at full depth that wait for the next that left early."""
 
     def consider(self, job: Job, point: OperatingPoint) -> Job | None:
         """The row once more, to full depth, where this answer is one of those that are audited."""
         if not point.audited or job.logits is None or self.draw.random() >= self.share:
             return None
         if job.exit == self.route.last:
-            self._note(point, True)
+            self.waiting[point.name] += 1
             return None
-        return Job(job.ticket, job.row, self.route, audit_of=(point, job.logits))
+        return Job(job.ticket, job.row, self.route, audit_of=(point, job.logits, self.waiting.pop(point.name, 0)))
 
     def compare(self, job: Job) -> None:
         """An audited row has come to full depth."""
         if job.audit_of is not None and job.logits is not None:
-            point, early = job.audit_of
-            self._note(point, self.agree(early, job.logits))
+            point, early, before = job.audit_of
+            for agrees in (*[True] * before, self.agree(early, job.logits)):
+                self._note(point, agrees)
 
     def agree(self, early: NDArray[np.float32], full: NDArray[np.float32]) -> bool:
         if self.regression:
@@ -128,7 +156,7 @@ class Audit:
             self.metrics.below.labels(point.name).set(known.below)
         if dropped:
             logger.warning(
-                f"{point.name}: {known.share:.1%} of the last {len(known.last)} audited answers are full depth's, and "
-                f"{known.promised:.1%} were promised ({point.promise}): the texts have changed; run offramp check, or "
+                f"{point.name}: {known.share:.1%} of the last {len(known.last)} audited answers are full depth's, and at "
+                f"least {known.promised:.1%} are expected ({point.promise}): the texts have changed; run offramp check, or "
                 "calibrate on newer ones"
             )

@@ -61,8 +61,8 @@ class Job:
     logits: NDArray[np.float32] | None = None
     wave: Wave | None = None
     """How far it had come, where it made way for others."""
-    audit_of: tuple[OperatingPoint, NDArray[np.float32]] | None = None
-    """Which answer this row, at full depth, is to be compared with."""
+    audit_of: tuple[OperatingPoint, NDArray[np.float32], int] | None = None
+    """Which answer this row, at full depth, is to be compared with, and how many at full depth were drawn before it."""
 
     @property
     def is_gone(self) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offramp.engine.coverage import RunAs, not_covered
-from offramp.engine.policy_choice import GATE_THRESHOLD, POLICY, policy_for
+from offramp.engine.policy_choice import GATE_THRESHOLD, POLICY, folder_policy, policy_for
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
@@ -52,9 +52,9 @@ class OperatingPoints:
             raise OfframpError(f"a request cannot be allowed {unknown[0]!r}: use {', '.join(ALL)}")
         self.model = model
         self.allow = frozenset(allow)
-        last = model.exits.layers[-1]
-        self.full_depth = OperatingPoint(Fixed(last), "full depth", "the model's own answer", 0.0, _full(last))
         policy = policy_for(model, default)
+        own = folder_policy(Path(model.name_or_path)) if default is None and model.name_or_path else None
+        self.full_depth = _full_depth(model.exits.layers[-1], other_gates=own is not None and own[1] is not None)
         certified = Certified.of(model, runs or RunAs(), own_gates=default is None)
         if default is None and certified is not None:
             self.default = certified.point
@@ -144,6 +144,8 @@ class Certified:
             _point(f"max_loss={each.limit:g}", replace(promise, limit=each.limit), each.policy, asdict(each))
             for each in certificate.menu
         ]
+        if certificate.gate_threshold is not None:  # full depth with the model's own gates is not there to compare with
+            point, *menu = (replace(one, least_agreement=None) for one in (point, *menu))
         for one in (point, *menu):
             try:
                 one.policy.check(model.objective.name, model.exits.layers)
@@ -173,8 +175,13 @@ def _least_agreement(loss: str, limit: float, calibrated: float | None) -> float
     return None if calibrated is None else max(0.0, calibrated - limit)
 
 
-def _full(layers: int) -> dict[str, float]:
-    return {"risk": 0.0, "mean_layers": float(layers), "cost": 1.0, "speed_up": 1.0, "agreement": 1.0}
+def _full_depth(layers: int, other_gates: bool) -> OperatingPoint:
+    """With other gates than the model's own it is not what promises compare with, and is promised nothing itself."""
+    expected = {"mean_layers": float(layers), "cost": 1.0, "speed_up": 1.0}
+    if other_gates:
+        return OperatingPoint(Fixed(layers), "full depth", None, None, expected)
+    expected |= {"risk": 0.0, "agreement": 1.0}
+    return OperatingPoint(Fixed(layers), "full depth", "the model's own answer", 0.0, expected)
 
 
 def name_of(policy: Policy) -> str:
