@@ -11,11 +11,12 @@ import pytest
 
 from offramp import OfframpError
 from offramp.calibration import Promise, Uncertified, calibrate_trace
+from offramp.calibration.calibrate import Trial, why_not, with_design
 from offramp.calibration.losses import AccuracyGap, Cost, F1Gap, Inconsistency, Loss, loss_of
 from offramp.calibration.paths import paths, temperatures_of
 from offramp.calibration.temperature import fit_temperatures
 from offramp.evaluation import Trace
-from offramp.policies import REGISTRY, Fixed
+from offramp.policies import REGISTRY, Confidence, Fixed
 from tests.evaluation.made_traces import gated_trace, random_trace
 
 TRACES = Path(__file__).parents[2] / "benchmarks" / "traces"
@@ -65,6 +66,21 @@ def test_the_best_within_a_budget(trace: Trace, flops: bool) -> None:
     assert found.point.score > trace.point("fixed(3)").score - 0.002
 
 
+def test_within_a_budget_the_best_score_counts_and_not_the_highest_cost() -> None:
+    """Exits in the middle that are better than the last: to compute more is worse."""
+    trace = random_trace(samples=2000)
+    logits = trace.logits.copy()
+    logits[4:] = logits[:2]
+    trace = replace(trace, logits=logits)
+    found = calibrate_trace(trace, Promise(Cost(), 0.95))
+    points = [trace.point(one.policy) for one in found.tested if one.passes]
+    best = max(point.score for point in points)
+    assert found.tested_on == 2000, "the path that is fixed in advance"
+    assert found.point.score == best
+    assert found.point.cost == min(point.cost for point in points if point.score == best)
+    assert found.point.cost < max(point.cost for point in points)
+
+
 def test_one_policy_alone_is_certified_or_not(trace: Trace) -> None:
     found = calibrate_trace(trace, Promise(Inconsistency(), 0.02), policy="entropy(0.2)")
     assert (str(found.policy), found.tested_on) == ("entropy(0.2)", 3000)
@@ -78,6 +94,23 @@ def test_too_few_rows_say_how_many_would_do(trace: Trace) -> None:
     needed = int(str(refused.value).split("about ")[1].split()[0])
     assert 300 < needed < 1000
     assert calibrate_trace(trace.take(np.arange(2 * needed)), Promise(Inconsistency(), 0.01)).point.cost < 0.98
+
+
+@pytest.mark.parametrize("rows", [1, 7])
+def test_rows_too_few_to_look_for_a_policy_on(rows: int) -> None:
+    with pytest.raises(Uncertified, match=f"^{rows} rows cannot support .* give 8 or more$"):
+        calibrate_trace(random_trace(samples=rows, classes=1), Promise(Inconsistency(tolerance=1.0), 0.1))
+
+
+def test_rows_that_a_path_is_made_on_are_needed_as_well(trace: Trace) -> None:
+    """A path that has one point is none that was asked for."""
+    some, promise = trace.take(np.arange(90)), Promise(Inconsistency(), 0.05)
+    trial = Trial("made", (Confidence(0.999),), some, 1.0)
+    alone, with_others = (why_not(rows, promise, [trial]) for rows in (90, 120))
+    tested, all_rows = (int(said.split("about ")[1].split()[0].replace(",", "")) for said in (alone, with_others))
+    assert all_rows == pytest.approx(tested * 4 / 3, abs=1)
+    assert "loses" in why_not(90, promise, [trial], "confidence(0.999)")
+    assert with_design(100_000) == 104_000
 
 
 def test_no_number_of_rows_would_do() -> None:

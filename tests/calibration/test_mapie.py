@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from offramp.calibration import pvalues
-from offramp.calibration.certify import certify
+from offramp.calibration.certify import certify_each
 from offramp.calibration.losses import AccuracyGap, Inconsistency
 from offramp.evaluation import Trace
 from offramp.policies import Entropy
@@ -69,8 +69,8 @@ def test_which_points_pass(trace: Trace, loss: Inconsistency | AccuracyGap, boun
     loss = replace(loss, bound=bound)
     risks = [loss.risk(loss.observe(trace, trace.exits(policy))) for policy in PATH]
     limit = 0.8 * max(risks)
-    levels = [one.level for one in certify(PATH, trace, loss, limit, 0.95, "bonferroni")]
-    passed = [place for place, one in enumerate(certify(PATH, trace, loss, limit, 0.95, method)) if one.passes]
+    levels = [one.level for one in certify_each(PATH, trace, loss, [limit], 0.95, "bonferroni")[0]]
+    passed = [place for place, one in enumerate(certify_each(PATH, trace, loss, [limit], 0.95, method)[0]) if one.passes]
     assert 0 < len(passed) < len(PATH)
     assert passed == control_fwer(np.array(levels), 0.05, method).tolist()
 
@@ -85,7 +85,7 @@ def test_learn_then_test(trace: Trace, method: str) -> None:
     found, levels = ltt_procedure(
         risks[None], np.array([[limit]]), 0.05, np.full((1, len(risks)), len(trace)), fwer_method=method
     )
-    ours = certify(PATH, trace, loss, limit, 0.95, method)
+    ours = certify_each(PATH, trace, loss, [limit], 0.95, method)[0]
     assert [place for place, one in enumerate(ours) if one.passes] == list(found[0])
     np.testing.assert_allclose([one.level for one in ours], levels[: len(ours), 0], atol=1e-9)
 
@@ -96,5 +96,5 @@ def test_conformal_risk_control(trace: Trace) -> None:
     observed = np.stack([loss.observe(trace, trace.exits(policy)) for policy in PATH], axis=1)
     grown = np.maximum.accumulate(observed, axis=1)
     _, corrected = get_r_hat_plus(grown, np.arange(len(PATH)), "crc", None, None, None)
-    ours = certify(PATH, trace, loss, 0.999, 0.95, "expectation")
+    ours = certify_each(PATH, trace, loss, [0.999], 0.95, "expectation")[0]
     np.testing.assert_allclose([one.level for one in ours], corrected, atol=NEAR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from offramp.calibration.certify import METHODS, Tested, certify_each, chosen, share_computed
+from offramp.calibration.certify import METHODS, Tested, certify_each, share_computed
 from offramp.calibration.choosing import choose_path
 from offramp.calibration.losses import Cost, Inconsistency, Loss
 from offramp.calibration.menu import MENU, MenuPoint, cheaper_with_more
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 DESIGN = 0.25
 """Share of the rows that a path is made on, and nothing is certified on."""
 MOST_DESIGN = 4000
+FEWEST = math.ceil(2 / DESIGN)
+"""Rows of which two are enough to make a path on."""
 IN_ADVANCE = 0.8
 """Share of the allowed error for the path that needs no rows to be made; the other path has the rest."""
 USUAL_LIMIT = 0.01
@@ -112,7 +115,8 @@ class Uncertified(OfframpError):
 class _Found:
     """The best that was found for a promise."""
 
-    merit: float
+    merit: tuple[float, float]
+    """The smallest is the best: what it loses in quality, where cost is limited, and what it costs."""
     promise: Promise
     trial: Trial
     point: Tested
@@ -161,7 +165,7 @@ def calibrate_trace(
     results = [found for trial in plan for found in _tried(trial, promises, any_cost=policy is not None)]
     best = _best(results, promise)
     if best is None:
-        raise Uncertified(why_not(trace.answers, promise, plan))
+        raise Uncertified(why_not(trace.answers, promise, plan, policy))
     # One model, one threshold of its gates: the others would need another.
     alike = [found for found in results if found.trial.gate_threshold == best.trial.gate_threshold]
     on_menu = [found for other in promises[1:] if (found := _best(alike, other)) is not None]
@@ -176,10 +180,10 @@ def _tried(trial: Trial, promises: Sequence[Promise], any_cost: bool) -> Iterato
     about_cost = isinstance(asked.loss, Cost)
     each = certify_each(trial.path, trial.trace, asked.loss, limits, trial.confidence(asked), asked.method)
     for promise, tested in zip(promises, each, strict=True):
-        found = chosen(tested, cheapest=not about_cost)
-        if found is not None and (about_cost or any_cost or found.cost <= 1 - SAVES):
-            merit = -quality(trial.trace, found.policy) if about_cost else found.cost
-            yield _Found(merit, promise, trial, found, tested)
+        passed = [one for one in tested if one.passes]
+        merits = [(-quality(trial.trace, one.policy) if about_cost else 0.0, one.cost) for one in passed]
+        if passed and (about_cost or any_cost or min(merits)[1] <= 1 - SAVES):
+            yield _Found(min(merits), promise, trial, passed[merits.index(min(merits))], tested)
 
 
 def _best(results: Sequence[_Found], promise: Promise) -> _Found | None:
@@ -244,19 +248,27 @@ def _calibration(trace: TraceBase, best: _Found, menu: tuple[MenuPoint, ...]) ->
     )
 
 
-def why_not(rows: int, promise: Promise, plan: Sequence[Trial]) -> str:
-    """What is missing, and how many rows would be enough if they were like these."""
+def why_not(rows: int, promise: Promise, plan: Sequence[Trial], policy: str | None = None) -> str:
+    """What is missing, and how many rows would be enough if they were like these; `policy` if one alone was tested."""
     said = f"{rows:,} rows cannot support this promise: {promise}"
+    if not plan:
+        return f"{said}; they are too few to look for a policy on: give {FEWEST} or more"
     if isinstance(promise.loss, Cost):
         return f"{said}; no policy is that cheap with that confidence: allow more, or give more rows"
-    if len(plan) == len(plan[0].path) == 1:
+    if policy is not None:
         [trial] = plan
         lost = promise.loss.risk(promise.loss.observe(trial.trace, trial.trace.exits(trial.path[0])))
         return f"{said}; {trial.name} loses {100 * lost:.3g} % on them: allow more, or let another be found"
-    needed = [enough for trial in plan if (enough := rows_needed(trial, promise)) is not None]
+    enough = [(trial, rows_needed(trial, promise)) for trial in plan]
+    needed = [with_design(some) if trial.trace.answers < rows else some for trial, some in enough if some is not None]
     if not needed:
         return f"{said}; no policy that saves anything stays below that on these rows: allow more loss"
     return f"{said}; about {min(needed):,} rows like these would be enough for a policy that saves something"
+
+
+def with_design(tested: int) -> int:
+    """How many rows there must be for so many to be tested on, after those that a path is made on."""
+    return tested + min(math.ceil(tested * DESIGN / (1 - DESIGN)), MOST_DESIGN)
 
 
 def rows_needed(trial: Trial, promise: Promise) -> int | None:

@@ -27,17 +27,10 @@ class Tested:
     passes: bool
 
 
-def certify(
-    path: Sequence[Policy], trace: TraceBase, loss: Loss, limit: float, confidence: float, method: str
-) -> list[Tested]:
-    """The points that were tested, in the order of the path; the last that passes is the one to use."""
-    return certify_each(path, trace, loss, [limit], confidence, method)[0]
-
-
 def certify_each(
     path: Sequence[Policy], trace: TraceBase, loss: Loss, limits: Sequence[float], confidence: float, method: str
 ) -> list[list[Tested]]:
-    """The points that were tested for each limit, each limit on its own: what is seen is looked at once for all.
+    """The points that were tested for each limit, in the order of the path: what is seen is looked at once for all.
 
     fixed_sequence: each is tested with the whole error that is allowed, until one fails; none after it counts. If the
         loss is over the limit anywhere, the first such point passes by mistake with that probability at most, and
@@ -80,9 +73,3 @@ def share_computed(trace: TraceBase, exits: Exits) -> float:
     """Of full depth, so counted, by all answers together."""
     cost = cost_of(trace)
     return cost.risk(cost.observe(trace, exits))
-
-
-def chosen(tested: Sequence[Tested], cheapest: bool = True) -> Tested | None:
-    """Of those that pass the cheapest, or the dearest."""
-    passed = [one for one in tested if one.passes]
-    return (min if cheapest else max)(passed, key=lambda one: one.cost, default=None)

@@ -249,7 +249,7 @@ class Cost(Loss):
         return not self.flops
 
     def observe(self, trace: TraceBase, exits: Exits) -> Observed:
-        """Shares (answers,) or, of texts' operations, o, f and whether other gates may make o the larger (answers, 3)."""
+        """Shares (answers,) or, of texts' operations, o, f and whether other gates may make o larger (answers, 3)."""
         if not self.flops:
             return trace.per_answer(np.asarray(trace.exit_layers)[exits] / trace.depth)
         used, full = trace.ebert_mflops[exits, np.arange(len(trace))], trace.full_depth_mflops

@@ -67,9 +67,11 @@ def _size(distance: float, pvalue: float, error: float) -> str:
 
 def _exits_moved(trace: TraceBase, certificate: Certificate) -> tuple[float, float]:
     before = {int(layer): count for layer, count in certificate.reference["exits"].items()}
-    if tuple(before) != trace.exit_layers:
+    if tuple(before) != tuple(dict.fromkeys(trace.exit_layers)):
         raise OfframpError("the certificate is of a model with other exits: calibrate again")
-    now = np.bincount(trace.exits(certificate.policy), minlength=len(before))
+    # By layer: two exits may sit after the same one.
+    layers = np.asarray(trace.exit_layers)[trace.exits(certificate.policy)]
+    now = np.bincount(np.searchsorted([*before], layers), minlength=len(before))
     then = np.array([*before.values()])
     # Windows on one text leave alike: all of them together say as much as one.
     answers = np.array([[certificate.data["rows"]], [trace.answers]])

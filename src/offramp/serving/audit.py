@@ -156,7 +156,7 @@ class Audit:
             self.metrics.below.labels(point.name).set(known.below)
         if dropped:
             logger.warning(
-                f"{point.name}: {known.share:.1%} of the last {len(known.last)} audited answers are full depth's, and at "
-                f"least {known.promised:.1%} are expected ({point.promise}): the texts have changed; run offramp check, or "
-                "calibrate on newer ones"
+                f"{point.name}: {known.share:.1%} of the last {len(known.last)} audited answers are full depth's, and "
+                f"at least {known.promised:.1%} are expected ({point.promise}): the texts have changed; run offramp "
+                "check, or calibrate on newer ones"
             )
