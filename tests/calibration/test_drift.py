@@ -248,6 +248,15 @@ def broken_logits(trace: Trace) -> Trace:
     return replace(trace, logits=logits)
 
 
+def test_two_exits_after_one_layer_are_one_place_to_leave_at() -> None:
+    trace = replace(random_trace(samples=600), exit_layers=(1, 2, 3, 4, 6, 6))
+    old, new = trace.take(np.arange(300)), trace.take(np.arange(300, 600))
+    found = check_promise(new, certified(old, Inconsistency(), 0.9))
+    moved = next(one for one in found.shifts if one.name == "exits")
+    shares = [np.bincount(np.asarray(one.exit_layers)[one.exits(POLICY)], minlength=7) / 300 for one in (old, new)]
+    assert moved.distance == pytest.approx(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
