@@ -178,6 +178,40 @@ def test_other_weights_are_not_what_was_promised_of(run: Run, home: Path) -> Non
     assert "at most" not in done.err
 
 
+@pytest.mark.parametrize("times", [1, 4])
+def test_rows_that_are_there_again_count_once(
+    run: Run, home: Path, times: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Four copies of a row would be taken for four witnesses."""
+    header, *rows = (home / "new.csv").read_text().splitlines()
+    texts = dict.fromkeys(rows)
+    again = home / "again.csv"
+    again.write_text("\n".join([header, *times * list(texts)]) + "\n")
+    done = run("calibrate", home / "model", *LOSS, "--data", again)
+    assert done.status == 0, done.err
+    found = read_certificate(home / "model")
+    assert (found.data["rows"], sum(found.reference["exits"].values())) == (len(texts), len(texts))
+    said = f"{(times - 1) * len(texts):,} of the {times * len(texts):,} rows of {again} are there more than once"
+    assert (said in caplog.text) == (times > 1)
+    caplog.clear()
+    limited = run("calibrate", home / "model", *LOSS, "--data", again, "--limit", str(len(texts)))
+    assert (limited.status, "more than once" in caplog.text) == (0, False)
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_rows_that_may_have_been_trained_on(
+    run: Run, made: Path, home: Path, moved: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    about = home / "model" / "training.json"
+    about.write_text(about.read_text().replace(str(made), str(home)))
+    if moved:
+        (home / "train.csv").rename(home / "elsewhere.csv")
+    done = run("calibrate", home / "model", *LOSS, "--data", home / "new.csv")
+    assert done.status == 0, done.err
+    said = f"cannot tell whether {home / 'new.csv'} holds rows that the model was trained on: {home / 'train.csv'}"
+    assert (said in caplog.text) == moved
+
+
 @pytest.mark.parametrize(
     ("precision", "length", "then", "now", "options"),
     [
@@ -403,5 +437,5 @@ def test_where_nothing_can_be_written_nothing_is_computed(
     run: Run, home: Path, command: tuple[str, ...], place: str, otherwise: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("offramp.whole_folder.os.access", lambda folder, mode: mode != os.W_OK)
-    monkeypatch.setattr("offramp.evaluation.run.find_device", None)  # asked for when it is computed
+    monkeypatch.setattr("offramp.evaluation.trace.one_pass", None)  # called when it is computed
     refused(run(command[0], home / "model", *command[1:]), f"{home / 'model'}{place} cannot be written to: {otherwise}")

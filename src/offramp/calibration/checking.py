@@ -8,7 +8,7 @@ from typing import Any
 from offramp.calibration.certificate import read_certificate, refuse_incomplete
 from offramp.calibration.drift import Check, check_promise, check_weights
 from offramp.calibration.gated import under_threshold
-from offramp.calibration.refusals import check_rows
+from offramp.calibration.refusals import check_rows, distinct
 from offramp.engine.coverage import RunAs, cut_to
 from offramp.errors import OfframpError
 from offramp.evaluation.run import default_splits, evaluate, place_for
@@ -45,14 +45,17 @@ def check(
     then = RunAs.certified(certificate.data)
     how["precision"] = then.precision if how.get("precision") in (None, "auto") else how["precision"]
     how["max_length"] = how.get("max_length") or then.max_length
-    trace = evaluate(opened, task, split=split, **how)
+    once = distinct(task.split(split), how.get("limit"))
+
+    def run(**changes: Any) -> TraceBase:
+        trace = evaluate(opened, task, split=split, **how | changes)
+        return trace if once is None else trace.take(once)
+
+    trace = run()
     if certificate.gate_threshold is not None:
         if opened.gates is None or not isinstance(trace, Trace):
             raise OfframpError("the certificate is of a model with gates, and this one has none: calibrate again")
-        not_kept = {**how, "out": None}
-        trace = under_threshold(
-            opened, trace, certificate.gate_threshold, lambda: evaluate(opened, task, split=split, **not_kept)
-        )
+        trace = under_threshold(opened, trace, certificate.gate_threshold, lambda: run(out=None))
     again = again or f"offramp calibrate {folder} --data NEW_DATA"
     return check_promise(trace, certificate, " ".join(filter(None, [again, _options(opened, trace)])))
 

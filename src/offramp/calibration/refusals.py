@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
+from numpy.typing import NDArray
 
 from offramp.calibration.certify import METHODS
 from offramp.calibration.losses import Loss
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, one_line
 from offramp.evaluation.trace_base import TraceBase
 from offramp.models import MultiExitModel
 from offramp.tasks.squad import Questions
 from offramp.tasks.task import Examples, Task
 from offramp.tasks.trained import trained_task, training_record
 
+log = logging.getLogger("offramp")
+
 SEEN = 0.05
-"""Share of the rows that may have been trained on: short texts occur twice."""
+"""Share of the rows that may have been trained on, or be there twice: short texts are."""
 SUSPICIOUS = 100
 """So many rows in a row that a model answers as they are labelled are no luck."""
 
@@ -63,7 +68,10 @@ def check_rows(model: MultiExitModel, task: Task, split: str) -> None:
         raise again
     try:
         trained = trained_task(model).split("train")
-    except OfframpError:  # moved, or not known
+    except OfframpError as error:  # moved, or not known
+        if record.get("task"):
+            why = one_line(error.__cause__ or error)
+            log.warning("cannot tell whether %s holds rows that the model was trained on: %s", rows.source, why)
         return
     if trained.digest() == rows.digest():
         raise again
@@ -79,6 +87,25 @@ def check_unseen(trained: Examples | Questions, rows: Examples | Questions) -> N
             f"{sum(seen):,} of the {len(seen):,} rows of {rows.source} are among those the model was trained on: leave "
             "them out, or nothing that is found holds for other rows"
         )
+
+
+def distinct(rows: Examples | Questions, limit: int | None) -> NDArray[np.int64] | None:
+    """The numbers of the first rows, each text once, where more than a few are there again; None where all may stay.
+
+    A row that is there four times is no four witnesses: every test would take it for more than it says.
+    """
+    keys = _keys(rows)[:limit]
+    first = {key: number for number, key in reversed(list(enumerate(keys)))}
+    again = len(keys) - len(first)
+    if again <= SEEN * len(keys):
+        return None
+    log.warning(
+        "%s of the %s rows of %s are there more than once: each text counts once, in what is found and what is promised",
+        f"{again:,}",
+        f"{len(keys):,}",
+        rows.source,
+    )
+    return np.array(sorted(first.values()))
 
 
 def _keys(rows: Examples | Questions) -> list[tuple[str, str]]:

@@ -11,9 +11,10 @@ from offramp.calibration.calibrate import Calibration, Promise, calibrate_trace
 from offramp.calibration.certificate import certificate_of
 from offramp.calibration.gated import gated_traces
 from offramp.calibration.losses import Cost, Loss, loss_of
-from offramp.calibration.refusals import check_limits, check_rows
+from offramp.calibration.refusals import check_limits, check_rows, distinct
 from offramp.errors import OfframpError
 from offramp.evaluation.run import default_splits, evaluate
+from offramp.evaluation.trace_base import TraceBase
 from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
@@ -100,9 +101,14 @@ def calibrate(
     else:
         loss = loss_of(rows, metric, consistency, tolerance, bound)
     check_rows(opened, task, split)
-    kept = None if dry_run else out or folder / "evaluation" / split
-    trace = evaluate(opened, task, split=split, out=kept, **how)
-    gated = {} if policy else gated_traces(opened, trace, lambda: evaluate(opened, task, split=split, **how))
+    once = distinct(task.split(split), how.get("limit"))
+
+    def run(out: Path | None = None) -> TraceBase:
+        trace = evaluate(opened, task, split=split, out=out, **how)
+        return trace if once is None else trace.take(once)
+
+    trace = run(None if dry_run else out or folder / "evaluation" / split)
+    gated = {} if policy else gated_traces(opened, trace, run)
     found = calibrate_trace(trace, Promise(loss, limit, confidence, method), seed=seed, policy=policy, gated=gated)
     # What new rows are compared with is said by the gates that the policy runs with.
     run_with = trace if found.gate_threshold is None else gated[found.gate_threshold]
