@@ -12,6 +12,8 @@ import numpy as np
 from offramp.backbones import Backbone
 from offramp.tasks.encoding import Row, TextEncoder
 
+EMPTY = "the text is empty: expected some words"
+
 Text = str | tuple[str, str]
 """A text, or a pair of texts."""
 HALF = re.compile("[\ud800-\udfff]")
@@ -45,7 +47,7 @@ def what_is_wrong(item: Any) -> str | None:
         if not isinstance(part, str):
             return f"expected a text, or a pair of texts, not {part!r:.40}"
         if not part.strip():
-            return "the text is empty: expected some words"
+            return EMPTY
         if HALF.search(part):
             return "the text holds half a character (a lone surrogate): it was cut or decoded wrongly"
     return None

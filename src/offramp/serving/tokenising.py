@@ -11,13 +11,12 @@ from itertools import compress, count, groupby
 
 from offramp.backbones import Backbone
 from offramp.engine import Text
-from offramp.engine.texts import encode_texts, what_is_wrong, wrong_tokens
+from offramp.engine.texts import EMPTY, encode_texts, what_is_wrong, wrong_tokens
 from offramp.errors import one_line
 from offramp.serving.beginnings import beginning, is_told_by_words
 from offramp.serving.jobs import Job, Request
 from offramp.tasks.encoding import Row, TextEncoder
 
-EMPTY = "the text is empty: expected some words"
 SHORTEN = "shorten the text, or let it be truncated"
 
 AT_ONCE = 256
