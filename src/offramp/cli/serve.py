@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from offramp.cli.app import app
-from offramp.cli.engine_options import Backend, Device, Precision, Threads
+from offramp.cli.engine_options import Backend, Device, Precision, Threads, option
 from offramp.cli.refusal import refuse
 from offramp.errors import OfframpError, needs
 
@@ -33,55 +33,55 @@ PREFIX = "OFFRAMP_SERVE"
 @app.command(epilog=EXAMPLES, context_settings={"auto_envvar_prefix": PREFIX})
 def serve(
     context: typer.Context,
-    model: Annotated[str, typer.Argument(help="Model folder.", envvar=f"{PREFIX}_MODEL")],
-    host: Annotated[str, typer.Option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
-    name: Annotated[str | None, typer.Option(help="The model's name in /v2; default: the folder's.")] = None,
+    model: Annotated[str, typer.Argument(help="Model folder.", envvar=f"{PREFIX}_MODEL", show_envvar=False)],
+    host: Annotated[str, option(help="Address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8000,
+    name: Annotated[str | None, option(help="The model's name in /v2; default: the folder's.")] = None,
     policy: Annotated[
         str | None,
-        typer.Option(help="When to leave; default: the model's own, or else full depth."),
+        option(help="When to leave; default: the model's own, or else full depth."),
     ] = None,
     allow: Annotated[
         str,
-        typer.Option(help="What a request may ask for: max_loss,policy,full_depth, or some, or none."),
+        option(help="What a request may ask for: max_loss, policy, full_depth (with commas between), or none."),
     ] = "max_loss,policy,full_depth",
     audit: Annotated[
         float,
-        typer.Option(min=0, max=1, help="Share of the answers to compare with full depth's, when idle."),
+        option(min=0, max=1, help="Share of the answers to compare with full depth's, when idle."),
     ] = 0.01,
     device: Device = "auto",
     precision: Precision = "auto",
     backend: Backend = "auto",
     threads: Threads = None,
-    max_length: Annotated[int | None, typer.Option(help="Most tokens of a text; default: as trained.")] = None,
-    max_batch_tokens: Annotated[int, typer.Option(min=1, help="Most tokens that are computed together.")] = 4096,
-    max_queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are refused with 429.")] = 1024,
-    max_inputs: Annotated[int, typer.Option(min=1, help="Texts of one request; more are refused with 413.")] = 256,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of one request; more are refused with 413.")] = 2 * 2**20,
-    max_requests: Annotated[int, typer.Option(min=1, help="Requests at a time; more are refused with 429.")] = 512,
-    deadline: Annotated[float, typer.Option(min=0.001, help="Seconds until a request is given up (504).")] = 30.0,
+    max_length: Annotated[int | None, option(help="Most tokens of a text; default: as trained.")] = None,
+    max_batch_tokens: Annotated[int, option(min=1, help="Most tokens that are computed together.")] = 4096,
+    max_queue: Annotated[int, option(min=1, help="Texts that may wait; more are refused with 429.")] = 1024,
+    max_inputs: Annotated[int, option(min=1, help="Texts of one request; more are refused with 413.")] = 256,
+    max_body: Annotated[int, option(min=1, help="Bytes of one request; more are refused with 413.")] = 2 * 2**20,
+    max_requests: Annotated[int, option(min=1, help="Requests at a time; more are refused with 429.")] = 512,
+    deadline: Annotated[float, option(min=0.001, help="Seconds until a request is given up (504).")] = 30.0,
     read_timeout: Annotated[
         float,
-        typer.Option(min=0.001, help="Seconds a client has to send a request, or take an answer."),
+        option(min=0.001, help="Seconds a client has to send a request, or take an answer."),
     ] = 30.0,
-    keep_alive: Annotated[float, typer.Option(min=0, help="Seconds that an idle connection is kept.")] = 75.0,
+    keep_alive: Annotated[float, option(min=0, help="Seconds that an idle connection is kept.")] = 75.0,
     drain: Annotated[
         float,
-        typer.Option(min=0, help="Seconds to finish what was accepted, on SIGTERM."),
+        option(min=0, help="Seconds to finish what was accepted, on SIGTERM."),
     ] = 30.0,
     api_key: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             help="Key that requests must send; better as a variable or a file: others see arguments.",
         ),
     ] = None,
-    api_key_file: Annotated[Path | None, typer.Option(help="File with such keys, one a line.")] = None,
-    cors: Annotated[str, typer.Option(help="Origins whose pages may ask: https://a.example,…; none.")] = "none",
-    page: Annotated[bool, typer.Option(help="Serve the page at /.")] = True,
-    access_log: Annotated[bool, typer.Option(help="A line for each request; never its text.")] = False,
-    engine: Annotated[str, typer.Option(help="local, or ray: replicas on as many machines as Ray has.")] = "local",
-    min_replicas: Annotated[int | None, typer.Option(min=1, help="With --engine ray; default: 1.")] = None,
-    max_replicas: Annotated[int | None, typer.Option(min=1, help="With --engine ray; default: 2.")] = None,
+    api_key_file: Annotated[Path | None, option(help="File with such keys, one a line.")] = None,
+    cors: Annotated[str, option(help="Origins whose pages may ask: https://a.example,…; none.")] = "none",
+    page: Annotated[bool, option(help="Serve the page at /.")] = True,
+    access_log: Annotated[bool, option(help="A line for each request; never its text.")] = False,
+    engine: Annotated[str, option(help="local, or ray: replicas on as many machines as Ray has.")] = "local",
+    min_replicas: Annotated[int | None, option(min=1, help="With --engine ray; default: 1.")] = None,
+    max_replicas: Annotated[int | None, option(min=1, help="With --engine ray; default: 2.")] = None,
 ) -> None:
     """Answer texts over HTTP: POST /predict, the Open Inference Protocol at /v2, metrics, and a page at /.
 
