@@ -14,6 +14,7 @@ from offramp.calibration import Promise, Uncertified, calibrate_trace
 from offramp.calibration.calibrate import Trial, why_not, with_design
 from offramp.calibration.losses import AccuracyGap, Cost, F1Gap, Inconsistency, Loss, loss_of
 from offramp.calibration.paths import paths, temperatures_of
+from offramp.calibration.tables import percent_at_most
 from offramp.calibration.temperature import fit_temperatures
 from offramp.evaluation import Trace
 from offramp.policies import REGISTRY, Confidence, Fixed
@@ -250,3 +251,23 @@ def test_a_temperature_for_each_layer() -> None:
     assert len(temperatures) == 6
     assert temperatures[0] == temperatures[2] == temperatures[4] == 1.0
     assert 1.0 not in temperatures[1::2]
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [
+        (0.0197, "1.97 %"),
+        (0.01961, "1.97 %"),
+        (0.02, "2.00 %"),
+        (0.1234, "12.4 %"),
+        (0.5, "50 %"),
+    ],
+)
+def test_bounds_are_rounded_up(share: float, shown: str) -> None:
+    assert percent_at_most(share) == shown
+
+
+@pytest.mark.parametrize(("confidence", "said"), [(0.95, "95 %"), (0.57, "57 %"), (0.9999999, "99.99999 %")])
+def test_a_confidence_is_said_as_it_is(confidence: float, said: str) -> None:
+    promise = str(Promise(AccuracyGap(), 0.01, confidence))
+    assert promise == f"at most 1 % of accuracy is lost, with {said} confidence"

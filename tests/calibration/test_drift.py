@@ -288,6 +288,7 @@ def test_other_weights_are_refused() -> None:
         (Promise(AccuracyGap(), 0.01), "f1", "--max-loss 0.01 --metric accuracy --confidence 0.95"),
         (Promise(F1Gap(), 0.02, 0.9), "accuracy", "--max-loss 0.02 --metric f1 --confidence 0.9"),
         (Promise(Cost(flops=True), 0.5), "accuracy", "--max-cost 0.5 --flops --confidence 0.95"),
+        (Promise(AccuracyGap(), 0.5, 0.9999999), "accuracy", "--max-loss 0.5 --confidence 0.9999999"),
         (
             Promise(Inconsistency("hoeffding", 0.5), 0.01, method="expectation"),
             "spearman",

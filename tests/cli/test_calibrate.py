@@ -20,8 +20,8 @@ from tests.calibration.made_model import NAMES, labelled_file, settled_model
 from tests.command_line import Result
 from tests.evaluation.made_questions import squad_file
 from tests.exiting_models import growing_sure
-from tests.generated import reviews
-from tests.prediction.models import write
+from tests.generated import reviews, reviews_file
+from tests.prediction.models import model_folder, write
 from tests.tiny import tiny_model
 
 Run = Callable[..., Result]
@@ -401,6 +401,16 @@ def test_the_cost_of_questions_is_a_mean_over_them(run: Run, tmp_path: Path, flo
     done = run("calibrate", model, "--data", data, "--max-cost", "0.95", *flops)
     assert done.status == 0, done.err
     assert "at most 95 % of full depth is computed for a question, on the mean over questions, with 95 %" in done.out
+
+
+def test_f1_of_three_labels_is_refused_before_the_model_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = ("bad", "good", "so-so")
+    model = model_folder(tmp_path / "model", labels)
+    data = reviews_file(tmp_path / "new.csv", rows=9)
+    task = own_task(test=data, text="review", label="verdict", labels=labels)
+    monkeypatch.setattr("offramp.evaluation.trace.one_pass", None)  # called when it is computed
+    with pytest.raises(offramp.OfframpError, match="F1 can be promised of two labels, not of 3: use --metric accuracy"):
+        offramp.calibrate(model, task, split="test", max_loss=0.05, metric="f1")
 
 
 def test_ctrl_c_leaves_the_old_policy(run: Run, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

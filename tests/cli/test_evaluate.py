@@ -20,8 +20,8 @@ from offramp.tasks import own_task
 from tests.command_line import Result
 from tests.evaluation.made_questions import squad_file
 from tests.generated import WORDS, reviews, reviews_file
-from tests.prediction.models import model_folder
-from tests.tiny import tiny_model
+from tests.prediction.models import model_folder, write
+from tests.tiny import tiny_gated_model, tiny_model
 
 Run = Callable[..., Result]
 COLUMNS = ("--text", "review", "--label", "verdict")
@@ -110,6 +110,21 @@ def test_the_trace_is_used_again_while_it_is_true(run: Run, folder: Path, monkey
     (folder / "evaluation" / "dev" / "trace.npz").write_bytes(b"damaged")
     assert "stored trace" not in run("evaluate", folder, "--no-report").err
     assert "stored trace" in run("evaluate", folder, "--no-report").err
+
+
+def test_a_point_with_other_gates_is_not_shown_and_why(run: Run, tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    model = tiny_gated_model(num_labels=2)
+    model.config.id2label = {0: "bad", 1: "good"}
+    folder = write(model, tmp_path / "gated", None)
+    (folder / "policy.json").write_text('{"policy": {"policy": "fixed", "layer": 2}, "gate_threshold": 0.5}')
+    rows = ("--data", reviews_file(tmp_path / "new.csv", rows=9), *COLUMNS, "--no-report", "--json")
+    done = run("evaluate", folder, *rows)
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["point"] is None
+    assert "the calibrated point is not shown: it has the gates' threshold at 0.5" in done.err
+    asked = run("evaluate", folder, *rows, "--policy", "fixed(2)")
+    assert (asked.status, "not shown" in asked.err) == (0, False)
 
 
 def test_from_a_trace_alone(run: Run, folder: Path, tmp_path: Path) -> None:

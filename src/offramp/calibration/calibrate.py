@@ -49,7 +49,7 @@ class Promise:
     method: str = METHODS[0]
 
     def __str__(self) -> str:
-        sure = "on average" if self.method == "expectation" else f"with {100 * self.confidence:g} % confidence"
+        sure = "on average" if self.method == "expectation" else f"with {100 * self.confidence:.12g} % confidence"
         return f"at most {100 * self.limit:g} % {self.loss.said}, {sure}"
 
 

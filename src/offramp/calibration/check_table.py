@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich import box
 from rich.table import Table
 
@@ -27,15 +29,16 @@ def check_table(found: Check) -> Table:
     table.add_column("")
     for column in ("calibrated", "now"):
         table.add_column(column, justify="right", no_wrap=True)
-    before = {name: _percent(share) for name, share in found.before.items()}
+    before = found.before
     table.add_row("rows", f"{found.before['rows']:,}", f"{found.rows:,}")
     if found.tested is not None:
-        then = before if found.tested.loss == found.loss else {"risk": "", "bound": ""}
-        table.add_row(LOST[found.tested.loss], then["risk"], _percent(found.tested.risk))
-        sure = f"at most, with {100 * found.confidence:g} % confidence"
-        table.add_row(sure, then["bound"], _percent(found.tested.bound))
-    table.add_row("agreement with full depth", before["agreement"], _percent(found.agreement))
-    table.add_row("layers run, of full depth's", before["cost"], _percent(found.cost))
+        same = found.tested.loss == found.loss
+        seen, bound = (_percent(before["risk"]), _at_most(before["bound"])) if same else ("", "")
+        table.add_row(LOST[found.tested.loss], seen, _percent(found.tested.risk))
+        sure = f"at most, with {100 * found.confidence:.12g} % confidence"
+        table.add_row(sure, bound, _at_most(found.tested.bound))
+    table.add_row("agreement with full depth", _percent(before["agreement"]), _percent(found.agreement))
+    table.add_row("layers run, of full depth's", _percent(before["cost"]), _percent(found.cost))
     table.add_section()
     for one in found.shifts:
         style = "bold" if one.size == MARKED else ""
@@ -45,3 +48,8 @@ def check_table(found: Check) -> Table:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2f} %"
+
+
+def _at_most(share: float) -> str:
+    """A bound must not look smaller than it is."""
+    return _percent(math.ceil(10_000 * share - 1e-9) / 10_000)

@@ -232,7 +232,7 @@ def promise_options(promise: Promise, metric: str) -> str:
     if loss.name in BY_METRIC and BY_METRIC.get(metric) is not type(loss):
         words.append(f"--metric {loss.name}")
     if promise.method != "expectation":
-        words.append(f"--confidence {promise.confidence:g}")
+        words.append(f"--confidence {promise.confidence:.12g}")
     words += [f"--method {promise.method}"] if promise.method != METHODS[0] else []
     words += [f"--bound {loss.bound}"] if loss.bound != BOUNDS[0] else []
     return " ".join(words)

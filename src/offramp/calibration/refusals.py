@@ -100,7 +100,7 @@ def distinct(rows: Examples | Questions, limit: int | None) -> NDArray[np.int64]
     if again <= SEEN * len(keys):
         return None
     log.warning(
-        "%s of the %s rows of %s are there more than once: each text counts once, in what is found and what is promised",
+        "%s of the %s rows of %s are there more than once: each text counts once, in what is found and promised",
         f"{again:,}",
         f"{len(keys):,}",
         rows.source,

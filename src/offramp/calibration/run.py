@@ -10,7 +10,7 @@ from typing import Any
 from offramp.calibration.calibrate import Calibration, Promise, calibrate_trace
 from offramp.calibration.certificate import certificate_of
 from offramp.calibration.gated import gated_traces
-from offramp.calibration.losses import Cost, Loss, loss_of
+from offramp.calibration.losses import INSTEAD, Cost, F1Gap, Loss, loss_of
 from offramp.calibration.refusals import check_limits, check_rows, distinct
 from offramp.errors import OfframpError
 from offramp.evaluation.run import default_splits, evaluate
@@ -100,6 +100,8 @@ def calibrate(
         loss: Loss = Cost(bound, flops, by_question=rows.kind == "span")
     else:
         loss = loss_of(rows, metric, consistency, tolerance, bound)
+    if isinstance(loss, F1Gap) and opened.outputs != 2:
+        raise OfframpError(f"F1 can be promised of two labels, not of {opened.outputs}: use {INSTEAD[rows.kind]}")
     check_rows(opened, task, split)
     once = distinct(task.split(split), how.get("limit"))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from rich.table import Table
 
 from offramp.calibration.calibrate import Calibration
@@ -27,7 +29,7 @@ def calibration_table(found: Calibration) -> Table:
     table.add_row("MFLOPs", flops_written(full.mflops), flops_written(point.mflops))
     table.add_section()
     table.add_row(f"{loss_name(found)}, seen", "", percent(found.risk))
-    table.add_row(f"{loss_name(found)}, {bound_name(found)}", "", percent(found.bound))
+    table.add_row(f"{loss_name(found)}, {bound_name(found)}", "", percent_at_most(found.bound))
     table.add_row("limit", "", f"{100 * found.promise.limit:g} %")
     return table
 
@@ -55,9 +57,15 @@ def _limited(found: Calibration) -> str:
 def bound_name(found: Calibration) -> str:
     """In expectation there is no bound, but a loss that is corrected for one more row."""
     in_expectation = found.promise.method == "expectation"
-    return "corrected" if in_expectation else f"upper bound ({100 * found.promise.confidence:g} %)"
+    return "corrected" if in_expectation else f"upper bound ({100 * found.promise.confidence:.12g} %)"
 
 
 def percent(share: float) -> str:
     """Two figures behind the point: limits are of the size of 1 %."""
     return f"{100 * share:.3g} %" if abs(share) >= 0.1 else f"{100 * share:.2f} %"
+
+
+def percent_at_most(share: float) -> str:
+    """The same of a bound, which must not look smaller than it is."""
+    steps = 1_000 if abs(share) >= 0.1 else 10_000
+    return percent(math.ceil(share * steps - 1e-9) / steps)

@@ -88,7 +88,7 @@ def calibrate_command(
     """Find the cheapest policy that is sure to lose no more than you allow, and make it the model's own.
 
     On rows that the model has not seen. What is found is written to policy.json in the model folder, with the record of
-    how; predict and bench use it from then on.
+    how; predict, serve and bench use it from then on.
     """
     from offramp.calibration.refusals import check_limits
     from offramp.calibration.run import calibrate, limit_of
@@ -146,7 +146,7 @@ def _show(found: Calibration, model: Path) -> None:
     lines.append(f"path: {found.path}; {passed} of {counted(len(found.tested), 'tested point')} passed")
     if found.files:
         lines.append(f"{model}: {', '.join(str(path.relative_to(model)) for path in found.files)}")
-        lines.append(f"predict and bench use it from now on: offramp bench {model}")
+        lines.append(f"predict, serve and bench use it from now on: offramp bench {model}")
     else:
         lines.append("nothing was written (--dry-run)")
     console.print(f"[bold]{escape(str(model))}[/bold]: {found.promise}", soft_wrap=True)
