@@ -215,6 +215,8 @@ def certified(
     """A policy that keeps the promise, now in the folder; or why the rows do not support one."""
     try:
         place = folder / "evaluation" / trace.split
-        return calibrate(model, task, split=trace.split, out=place, **wishes), None
+        return calibrate(
+            model, task, split=trace.split, out=place, precision=None, **wishes
+        ), None  # as it was evaluated
     except OfframpError as error:
         return None, str(error)

@@ -12,6 +12,7 @@ from offramp.calibration.certificate import certificate_of
 from offramp.calibration.gated import gated_traces
 from offramp.calibration.losses import INSTEAD, Cost, F1Gap, Loss, loss_of
 from offramp.calibration.refusals import check_limits, check_rows, distinct
+from offramp.engine.coverage import RunAs
 from offramp.errors import OfframpError
 from offramp.evaluation.run import default_splits, evaluate
 from offramp.evaluation.trace_base import TraceBase
@@ -71,7 +72,7 @@ def calibrate(
         out: folder of the trace; default: where `offramp.evaluate` keeps it.
         dry_run: write nothing at all.
         how: `fresh`, `max_length`, `batch_size`, `device`, `precision`, `backend`, `threads`, `limit` and `on_rows` of
-            `offramp.evaluate`.
+            `offramp.evaluate`; the precision is by default that in which an `Engine` would run the model.
 
     Raises `OfframpError`, and writes nothing, where the rows do not support the promise.
 
@@ -102,6 +103,9 @@ def calibrate(
         loss = loss_of(rows, metric, consistency, tolerance, bound)
     if isinstance(loss, F1Gap) and opened.outputs != 2:
         raise OfframpError(f"F1 can be promised of two labels, not of {opened.outputs}: use {INSTEAD[rows.kind]}")
+    if how.get("precision", "auto") == "auto":
+        engine = {name: how[name] for name in ("device", "backend", "threads") if name in how}
+        how["precision"] = RunAs.of(opened, **engine).precision
     check_rows(opened, task, split)
     once = distinct(task.split(split), how.get("limit"))
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from offramp.cli.app import app
-from offramp.cli.engine_options import Backend, BatchSize, Device, Fresh, Limit, MaxLength, OtherPrecision, Threads
+from offramp.cli.engine_options import Backend, BatchSize, Device, Fresh, Limit, MaxLength, Precision, Threads
 from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_evaluate, trace_folder
 from offramp.cli.refusal import refuse
 from offramp.cli.task_options import Data, DataDir, LabelColumn, PairColumn, TaskName
@@ -78,7 +78,7 @@ def calibrate_command(
     max_length: MaxLength = None,
     batch_size: BatchSize = None,
     device: Device = "auto",
-    precision: OtherPrecision = None,
+    precision: Precision = "auto",
     backend: Backend = "auto",
     threads: Threads = None,
     limit: Limit = None,
