@@ -172,28 +172,27 @@ def test_spans_in_bf16_know_no_company() -> None:
     assert len({answer.exit for answer in together}) > 1
 
 
-@dataclass(frozen=True)
-class NeverTheLast(Policy):
+@pytest.fixture
+def never_the_last() -> Iterator[Policy]:
     """A policy of one's own that does not look at the last exit."""
 
-    layer: int
+    @dataclass(frozen=True)
+    class NeverTheLast(Policy):
+        layer: int
 
-    def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
-        return exit_layers[exit] == self.layer
+        def asks(self, exit: int, exit_layers: Sequence[int]) -> bool:
+            return exit_layers[exit] == self.layer
 
-    def step(self, layer: int, logits: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
-        assert layer == self.layer, "asked though it did not want to be"
-        return logits[:, 1] > 0, state
+        def step(self, layer: int, logits: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
+            assert layer == self.layer, "asked though it did not want to be"
+            return logits[:, 1] > 0, state
 
-
-@pytest.fixture
-def never_the_last() -> Iterator[NeverTheLast]:
     yield NeverTheLast(2)
-    REGISTRY.pop(NeverTheLast.name, None)
+    del REGISTRY[NeverTheLast.name]
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_last_exit_takes_whoever_is_left(backend: str, never_the_last: NeverTheLast) -> None:
+def test_the_last_exit_takes_whoever_is_left(backend: str, never_the_last: Policy) -> None:
     model = MODELS["bert", "classification"]
     answers = answers_to(Engine(model, never_the_last, "cpu", "fp32", backend), ROWS)
     assert {answer.exit_layer for answer in answers} == {2, 5}

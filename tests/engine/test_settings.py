@@ -34,7 +34,7 @@ def wide_model() -> MultiExitModel:
         ({"precision": "int4"}, "precision 'int4': use auto, fp32, bf16, fp16, int8"),
         ({"backend": "tpu"}, "backend 'tpu': use auto, torch, onnx, graphs"),
         ({"threads": 0}, "threads must be 1 or more, not 0"),
-        ({"batch_size": 0}, "batch size must be 1 or more, not 0"),
+        ({"batch_size": 0}, "batch size must be a whole number, 1 or more, not 0"),
         ({"device": "abacus"}, "device 'abacus' cannot be used"),
         ({"precision": "int8", "backend": "torch"}, "backend torch cannot run this: int8 needs backend onnx"),
         ({"precision": "bf16", "backend": "onnx"}, "backend onnx cannot run this: it knows fp32 and int8, not bf16"),

@@ -18,7 +18,7 @@ from offramp.interop import load
 from offramp.models import MultiExitModel
 from offramp.models.weights_digest import weights_digest
 from offramp.shipped import resolve
-from offramp.tasks.task import Task
+from offramp.tasks.task import Task, refuse_no_task
 
 
 def check(
@@ -34,6 +34,7 @@ def check(
         how: `out`, `fresh`, `max_length`, `batch_size`, `device`, `precision`, `backend`, `threads`, `limit` and
             `on_rows` of `offramp.evaluate`; precision and length are by default those of the calibration.
     """
+    refuse_no_task(task)
     folder = Path((model.name_or_path or ".") if isinstance(model, MultiExitModel) else resolve(model))
     certificate = read_certificate(folder)
     refuse_incomplete(certificate, folder)

@@ -22,7 +22,7 @@ from offramp.models.weights_digest import weights_digest
 from offramp.policies import policy_from_text
 from offramp.shipped import refuse_to_change, resolve
 from offramp.tasks.squad import Questions
-from offramp.tasks.task import Examples, Task
+from offramp.tasks.task import Examples, Task, refuse_no_task
 from offramp.tasks.trained import trained_task
 from offramp.whole_folder import make_writable
 
@@ -79,6 +79,7 @@ def calibrate(
     >>> found = offramp.calibrate("runs/reviews", max_loss=0.01)
     >>> found.policy, found.point.cost
     """
+    refuse_no_task(task)
     limit = limit_of(max_loss, max_cost)
     check_limits(limit, confidence, method)
     name = model.name_or_path if isinstance(model, MultiExitModel) else resolve(model)

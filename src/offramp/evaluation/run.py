@@ -24,7 +24,7 @@ from offramp.shipped import is_in_the_box
 from offramp.tasks.encoding import Row, text_encoder
 from offramp.tasks.labels import label_order
 from offramp.tasks.squad import Questions, window_encoder
-from offramp.tasks.task import Examples, Task
+from offramp.tasks.task import Examples, Task, refuse_no_task
 from offramp.tasks.trained import recipe_name, trained_task, training_record
 from offramp.whole_folder import make_writable
 
@@ -70,6 +70,7 @@ def evaluate(
     >>> trace.point("entropy(0.1)").score
     >>> trace.sweep(Entropy).plot()
     """
+    refuse_no_task(task)
     given = None if isinstance(model, MultiExitModel) else Path(model)
     opened = model if isinstance(model, MultiExitModel) else load(model)
     place = place_for(device, precision)

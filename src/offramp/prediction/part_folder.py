@@ -60,13 +60,14 @@ class PartFolder:
                 begun = None
             self._go_on(begun or {"settings": self.settings, "sources": {}})
         except BaseException:
-            self._lock.close()
+            self.__exit__()
             raise
 
     def __enter__(self) -> PartFolder:
         return self
 
     def __exit__(self, *failed: object) -> None:
+        (self.folder / LOCK).unlink(missing_ok=True)
         self._lock.close()
 
     def missing(self) -> list[tuple[Source, frozenset[int]]]:

@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError
@@ -73,3 +74,13 @@ class Task:
         if name not in self.readers:
             raise OfframpError(f"{self.name} has no split {name!r} here: it has {', '.join(self.readers) or 'none'}")
         return self.readers[name]()
+
+
+def refuse_no_task(given: object) -> None:
+    """A file, or a task's name, is not yet a task: say how one is made of it."""
+    if given is None or isinstance(given, Task):
+        return
+    text = str(given)
+    is_file = isinstance(given, Path) or "." in text or "/" in text
+    how = f"offramp.task(data={text!r})" if is_file else f"offramp.task({text!r}, data_dir=...)"
+    raise OfframpError(f"task={text!r}: expected a task, not a {type(given).__name__}: write {how}")

@@ -16,7 +16,7 @@ from offramp.interop import load
 from offramp.interop.loading import expecting_new_exits, saying_only
 from offramp.models import MultiExitModel
 from offramp.recipes import Recipe
-from offramp.tasks.task import Task
+from offramp.tasks.task import Task, refuse_no_task
 from offramp.training.about_run import about_this_run
 from offramp.training.folder import RunFolder
 from offramp.training.material import prepare, said_of_labels_alike, said_of_long_texts, said_of_rare_labels
@@ -61,6 +61,7 @@ def train(
     >>> task = offramp.task("sst-2", data_dir="glue/SST-2")
     >>> model = offramp.train("bert-base-uncased", task, "runs/sst2", "romebert")
     """
+    refuse_no_task(task)
     if isinstance(recipe, str):
         recipe = published_recipe(recipe, benchmark_of(task), backbone_family(backbone))
     settings["load"] = {**published_exits(recipe.full_name, backbone), **settings.get("load", {})}

@@ -96,10 +96,10 @@ def open_store(folder: Path) -> TokenStore:
     path = folder / SIGN
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-        _files(about)
         train, held_out = (
             _mapped(folder / f"{name}.bin", about["dtype"], about["tokens"][name]) for name in PARTS.values()
         )
+        _files(about)
     except OSError as error:
         raise OfframpError(f"{folder} holds no tokens ({error.filename}: {error.strerror})") from error
     except (KeyError, TypeError, ValueError) as error:
