@@ -6,7 +6,6 @@ import copy
 import json
 import logging
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 
 import offramp
 from offramp.backbones import ElasticBertConfig, from_pretrained
-from offramp.interop.vocabulary import find_tokenizer
 from tests.tiny import SHAPE, rows_of, tiny_backbone, tiny_batch, tiny_model
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "data"
@@ -34,7 +32,6 @@ ORIGINALS = (
     "ebert_bert_qa",
     "ebert_roberta_cls",
 )
-TF_ALBERT = Path(__file__).parent / "data" / "tf_albert"
 
 
 def rewrite(
@@ -231,15 +228,6 @@ def test_question_answering(tmp_path: Path) -> None:
     torch.testing.assert_close(ours.end_logits, expected.end_logits)
 
 
-@pytest.mark.parametrize("path", [TF_ALBERT, TF_ALBERT / "model.ckpt-best"], ids=["folder", "prefix"])
-def test_google_albert(path: Path) -> None:
-    model = offramp.load(path, classifiers=1, poolers=1)
-    assert (model.backbone.depth, model.backbone.hidden_size, len(model.exits)) == (2, 8, 2)
-    layer = model.backbone.model.encoder.albert_layer_groups[0].albert_layers[0]
-    assert layer.ffn.weight.shape == (16, 8)
-    assert model(input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 2)
-
-
 def test_own_folder_is_cut_like_any_other(tmp_path: Path) -> None:
     model = tiny_model(layers=4, classifiers=2, poolers=1, pooling=["mean", "max", "first", "first"])
     model.save_pretrained(tmp_path)
@@ -324,53 +312,6 @@ def test_half_precision_is_opened_in_single(saved: torch.dtype, tmp_path: Path) 
     assert {parameter.dtype for parameter in model.parameters()} == {
         max(saved, torch.float32, key=lambda t: t.itemsize)
     }
-
-
-def test_several_tf_checkpoints_in_one_folder(tmp_path: Path) -> None:
-    for step in (9, 10):
-        for file in TF_ALBERT.glob("model.ckpt-best.*"):
-            shutil.copy(file, tmp_path / file.name.replace("best", str(step)))
-    shutil.copy(TF_ALBERT / "albert_config.json", tmp_path)
-    with pytest.raises(offramp.OfframpError, match=r"several checkpoints \(model.ckpt-10, model.ckpt-9\): name one"):
-        offramp.load(tmp_path)
-    assert same_weights(offramp.load(tmp_path / "model.ckpt-9.index").backbone, offramp.load(TF_ALBERT).backbone)
-
-
-@pytest.mark.parametrize("pieces", ["30k-clean", "spiece"])
-def test_google_albert_brings_its_tokenizer(pieces: str, tmp_path: Path) -> None:
-    pytest.importorskip("google.protobuf", reason="reading SentencePiece models needs protobuf")
-    sentencepiece = pytest.importorskip("sentencepiece")
-    shutil.copytree(TF_ALBERT, tmp_path / "google", ignore=shutil.ignore_patterns("other"))
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a fine film", "a dull film", "the film is fine", "fine and dull"] * 20),
-        model_prefix=str(tmp_path / "google" / pieces),
-        vocab_size=24,
-        hard_vocab_limit=False,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]"],
-        user_defined_symbols=["[MASK]"],
-        minloglevel=2,
-    )
-    offramp.convert(tmp_path / "google", tmp_path / "model")
-    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
-    reference = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "google" / f"{pieces}.model"))
-    assert tokenizer("A fine film")["input_ids"] == [2, *reference.encode("a fine film"), 3]
-
-
-def test_missing_sentencepiece_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "spiece.model").write_bytes(b"")
-    monkeypatch.setitem(sys.modules, "sentencepiece", None)
-    with pytest.raises(
-        offramp.OfframpError, match=r"spiece.model can be read with: pip install sentencepiece protobuf"
-    ):
-        find_tokenizer(tmp_path, "albert")
-
-
-def test_google_gelu_is_the_tanh_formula() -> None:
-    assert offramp.load(TF_ALBERT).config.backbone_config.hidden_act == "gelu_new"
 
 
 def test_hub_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

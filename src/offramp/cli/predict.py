@@ -136,8 +136,10 @@ def predict(
     settings |= {"precision": precision, "backend": backend, "threads": threads}
     if not policy:
         say_own_policy(opened, RunAs.of(opened, **settings))
-    if resume and (overwrite or out is None):
-        raise OfframpError("--resume goes on with the file of --out, which --overwrite would replace: say one of them")
+    if resume and out is None:
+        raise OfframpError("--resume goes on with the file of --out: name it")
+    if resume and overwrite:
+        raise OfframpError("--resume goes on with a file which --overwrite would replace: say one of them")
     spans = {"null_threshold": null_threshold, "n_best": n_best, "max_answer_tokens": max_answer_tokens}
     if opened.objective.name == "span":
         of_labels = {"text": text, "text_pair": text_pair, "keep": keep, "format": format, "task": task, "split": split}

@@ -164,7 +164,7 @@ def pretrain(
         }
         shape = None if start else _shape(config, family, layers, width, heads, neurons, positions)
         depth = int((shape or {}).get("num_hidden_layers", 12))
-        options["groups"] = groups or min(2, max(1, depth - 1))
+        options["groups"] = min(2, max(1, depth - 1)) if groups is None else groups
         plan = PretrainingPlan(shape=shape, start=start, family=family, **options)  # type: ignore[arg-type]
         folder.check({}, resume=False, overwrite=overwrite)
         check_plan(plan)

@@ -20,6 +20,7 @@ from offramp.engine.waves import weights_of_layer
 from offramp.errors import OfframpError
 from offramp.models import MultiExitModel
 from offramp.models.device import find_device
+from offramp.models.gates import gates_see_padding
 from offramp.models.skipping import Skipping
 from offramp.policies import Policy
 
@@ -123,16 +124,11 @@ def layers_in_torch(model: MultiExitModel, setting: Setting) -> TorchLayers:
     """Layers in plain torch, whatever backend the setting names."""
     ready = prepared(model, setting)
     # In bf16 on a CPU a product's last bits depend on how many rows it has, and its last bits are large.
-    alone = (setting.precision == "bf16" and setting.device.type == "cpu") or gates_see_padding(ready)
+    alone = (setting.precision == "bf16" and setting.device.type == "cpu") or gates_see_padding(ready.gates)
     if alone:
         return TorchLayers(ready, None)
     with torch_at_work(setting):
         return TorchLayers(ready, layer_cost(ready))
-
-
-def gates_see_padding(model: MultiExitModel) -> bool:
-    """Whether the first gates look at padding, too, as EBERT's own do: then rows must not be padded."""
-    return model.gates is not None and model.gates.settings.first_input == "padded_mean"
 
 
 @contextmanager

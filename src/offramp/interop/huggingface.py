@@ -47,8 +47,9 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     backbone = REGISTRY[family]
     encoder = backbone_config(checkpoint, backbone)
     depth, prefix = encoder.num_hidden_layers, encoder_prefix(checkpoint, backbone)
-    if "exit_layers" in wishes.exit_options and 1 <= (wishes.layers or 0) < depth:
-        encoder = backbone.truncated(encoder, wishes.layers or depth)
+    layers = wishes.layers or depth
+    if "exit_layers" in wishes.exit_options and 1 <= layers < depth:
+        encoder = backbone.truncated(encoder, layers)
     span = wishes.span or _made_for(checkpoint, "QuestionAnswering")
 
     several = not span and checkpoint.config.get("problem_type") == SEVERAL_LABELS

@@ -194,3 +194,8 @@ def refuse_other_activations(backbone: Backbone) -> None:
             f"gates need an activation with f(0) = 0, such as gelu or relu: this backbone has "
             f"{backbone.config.hidden_act}"
         )
+
+
+def gates_see_padding(gates: Gates | None) -> bool:
+    """Whether the first of them look at padding, too, as EBERT's own do: a row then depends on how far it is padded."""
+    return gates is not None and gates.settings.first_input == "padded_mean"

@@ -122,9 +122,7 @@ def scores(record: Mapping[str, Any]) -> list[str]:
         f"| layer | {dev['metric']} |",
         "|---|---|",
     ]
-    chose = record["phases"][-1].get(
-        "chosen_on_dev"
-    )  # not where gates learnt in it, nor of exits added to a classifier
+    chose = record["phases"][-1].get("chosen_on_dev")  # not where gates learnt, nor of exits added to a classifier
     chosen = " The weights were chosen on these rows: expect a little less on new ones." if chose else ""
     return [*head, *rows, "", f"In percent, every row answered by that exit.{chosen}", ""]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from offramp.errors import one_line
 from offramp.models import MultiExitModel
 from offramp.models.batch import check_batch
+from offramp.models.gates import gates_see_padding
 from offramp.recipes import Gradients
 from offramp.training.graphed import GraphedPasses, Passed
 from offramp.training.lowered import LoweredWeights
@@ -31,8 +32,7 @@ def padded_length(longest: int, most: int) -> int:
 
 def sees_padding(model: MultiExitModel) -> bool:
     """Whether what a row says depends on how far it is padded, as in some released code: then lengths stay."""
-    gates = model.gates
-    return bool(model.config.pool_padding) or (gates is not None and gates.settings.first_input == "padded_mean")
+    return bool(model.config.pool_padding) or gates_see_padding(model.gates)
 
 
 class GraphedPhase:
