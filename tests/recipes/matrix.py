@@ -12,6 +12,7 @@ FAST = Schedule(learning_rate=3e-3, epochs=6, clip=1.0)
 MATRIX: dict[str, Recipe] = {
     "plain": Plain(FAST),
     "deebert": DeeBERT(FAST),
+    "deebert+sd": DeeBERT(FAST, gamma=0.9),
     "romebert": RomeBERT(schedule=FAST),
     "romebert, last first": RomeBERT(first="last", schedule=FAST),
     "romebert without projection": RomeBERT(regularise=False, schedule=FAST),

@@ -82,7 +82,7 @@ class EBERT(Recipe):
 
     @property
     def full_name(self) -> str:
-        return self.name if isinstance(self.base, Plain) else f"{self.name}+{self.base.name}"
+        return self.name if isinstance(self.base, Plain) else f"{self.name}+{self.base.full_name}"
 
     @property
     def settings(self) -> GateSettings:

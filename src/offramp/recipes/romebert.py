@@ -43,10 +43,7 @@ class RomeBERT(Recipe):
 
     def __post_init__(self) -> None:
         one_of("first", self.first, ("distillation", "last"))
-        if not 0 <= self.gamma <= 1:
-            raise OfframpError(f"romebert: gamma is a share, 0 to 1, not {self.gamma}")
-        if not self.temperature > 0:
-            raise OfframpError(f"romebert: temperature must be more than 0, not {self.temperature}")
+        check_distillation(self.name, self.gamma, self.temperature)
 
     def phases(self, model: MultiExitModel) -> list[Phase]:
         if len(model.exits) == 1:
@@ -82,3 +79,11 @@ class RomeBERT(Recipe):
         for i, z in enumerate(forward.logits[:-1]):
             total = total + loss(scale_gradient(z, 1 / (exits - i)) if self.equilibrium else z)
         return total
+
+
+def check_distillation(recipe: str, gamma: float, temperature: float) -> None:
+    """Refuse what no distillation can mean."""
+    if not 0 <= gamma <= 1:
+        raise OfframpError(f"{recipe}: gamma is a share, 0 to 1, not {gamma}")
+    if not temperature > 0:
+        raise OfframpError(f"{recipe}: temperature must be more than 0, not {temperature}")

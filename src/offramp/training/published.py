@@ -12,7 +12,8 @@ from huggingface_hub import snapshot_download
 
 from offramp.errors import OfframpError, one_line
 from offramp.interop.checkpoint import CONFIG, read_json
-from offramp.recipes import EBERT, REGISTRY, Recipe, Schedule
+from offramp.recipes import EBERT, REGISTRY, DeeBERT, Recipe, Schedule
+from offramp.recipes.deebert import SD_GAMMA
 from offramp.shipped import resolve
 from offramp.tasks.task import Task
 
@@ -38,8 +39,12 @@ def benchmark_of(task: Task) -> str | None:
 def published_recipe(name: str, benchmark: str | None, family: str) -> Recipe:
     """A recipe by name, with the settings its authors used for this benchmark and family of backbones.
 
-    `ebert+elasticbert` is EBERT's gates on a model whose exits learn by another recipe, with that recipe's schedule.
+    `ebert+elasticbert` is EBERT's gates on a model whose exits learn by another recipe, with that recipe's schedule;
+    `deebert+sd` is DeeBERT with self-distillation in its second stage.
     """
+    if name == f"{DeeBERT.name}+sd":
+        deebert = published_recipe(DeeBERT.name, benchmark, family)
+        return dataclasses.replace(deebert, gamma=SD_GAMMA)  # type: ignore[call-arg]
     gates, plus, of_exits = name.partition("+")
     if plus:
         if gates != EBERT.name:
