@@ -213,7 +213,7 @@ def test_rows_that_may_have_been_trained_on(
 
 def test_a_policy_without_a_certificate_promises_nothing(run: Run, home: Path) -> None:
     (home / "model" / "policy.json").write_text('{"policy": "entropy", "threshold": 0.1}')
-    assert "without a promise" in run("predict", home / "model", "a fine film").err
+    assert "not certified" in run("predict", home / "model", "a fine film").err
 
 
 @pytest.mark.parametrize(

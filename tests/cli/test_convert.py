@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,11 +101,13 @@ def test_where_no_folder_can_be(run: Callable[..., Result], tmp_path: Path) -> N
 
 
 def test_a_failed_conversion_leaves_nothing(run: Callable[..., Result], tmp_path: Path) -> None:
-    failed = run("convert", GOLDEN / "elbert_opt_ownpooler_fc2", tmp_path / "new")
+    broken = shutil.copytree(GOLDEN / "elbert_c2", tmp_path / "broken")
+    (broken / "config.json").write_text((GOLDEN / "elbert_c3" / "config.json").read_text().replace("bias_1", "bias_9"))
+    failed = run("convert", broken, tmp_path / "new")
     assert failed.status == 2
     assert failed.err.startswith("error: ")
     assert "Traceback" not in failed.err
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == ["broken"]
 
 
 def test_help_shows_examples(run: Callable[..., Result]) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.golden.cases import GoldenCase
-from tests.golden.left_out import reason_left_out
 
 
 def find_cases(folder: Path) -> list[GoldenCase]:
@@ -23,9 +22,5 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     cases = find_cases(metafunc.config.getoption("--golden-dir"))
     if marker is not None:
         needed = re.compile(marker.kwargs["needs"])
-        cases = [
-            case
-            for case in cases
-            if case.system in marker.args and not reason_left_out(case) and any(map(needed.match, case.array_names()))
-        ]
+        cases = [case for case in cases if case.system in marker.args and any(map(needed.match, case.array_names()))]
     metafunc.parametrize("case", cases, ids=[case.name for case in cases])

@@ -7,13 +7,6 @@ from tests.golden.cases import GoldenCase
 ROMEBERT_VARIANTS = ("group", "ta", "bidir")
 
 
-def reason_left_out(case: GoldenCase) -> str | None:
-    """Why a whole case is left out; None for those that are checked."""
-    if case.settings.get("use_fc2"):
-        return "ELBERT's two-layer classifier, which its own scripts never use"
-    return None
-
-
 def array_left_out(case: GoldenCase, name: str) -> str | None:
     """Why one array is left out; None for those that are checked."""
     if case.system != "romebert":

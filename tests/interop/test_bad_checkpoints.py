@@ -158,7 +158,10 @@ def test_missing_folder(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"exits": [2, 3]}, "the last exit is after layer 3 of 4"),
         ({"exits": 4}, "use 'all', 'last' or a list of layers"),
         ({"pooling": "mean"}, "its exits are trained, pooling cannot be chosen"),
-        ({"poolling": "mean"}, "there is no option 'poolling': for new exits there are classifiers, exit_dropout"),
+        (
+            {"poolling": "mean"},
+            "there is no option 'poolling': for new exits there are classifier_size, classifiers, exit_dropout",
+        ),
         ({"legacy_last_exit": True}, "only DeeBERT's checkpoints have a legacy last exit"),
     ],
 )

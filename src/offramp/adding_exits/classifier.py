@@ -44,7 +44,7 @@ def open_classifier(name: str | Path, exit_layers: Sequence[int] | None = None) 
         )
     with expecting_new_exits():
         model = load(checkpoint, exit_layers=layers, pooling=[*[POOLING] * (len(layers) - 1), "first"])
-    if depth in model.new_exits:
+    if depth in model.config.untrained_layers:
         raise OfframpError(f"{name} lacks the pooler below its classifier: save the whole model, as transformers does")
     start_from_last(model)
     return model

@@ -181,6 +181,7 @@ def train_exits(
     [phase] = recipe.phases(model)
     with stages("train", f"{len(model.exits) - 1} exits, {phase.schedule.epochs} times over what was read") as tell:
         steps = train_heads(model, phase, states, seed, lambda done, steps, _: tell(done, steps))
+    model.mark_trained(phase.trained_exits(model))
     return [{"name": phase.name, "steps": steps, "history": [], "seconds": sum(stages.seconds.values())}]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transformers import AutoConfig, BertConfig
+from transformers import AutoConfig, BertConfig, PreTrainedConfig
 
 from offramp.backbones.bert import BertBackbone
 
@@ -26,6 +26,11 @@ class ElasticBertBackbone(BertBackbone):
     family = "elasticbert"
     config_class = ElasticBertConfig
     prefix = "elasticbert."
+
+    @classmethod
+    def truncated(cls, config: PreTrainedConfig, layers: int) -> PreTrainedConfig:
+        exits = min(config.num_output_layers, layers)
+        return cls.config_class(**{**config.to_dict(), "num_hidden_layers": layers, "num_output_layers": exits})
 
     @staticmethod
     def pretrained_pooler(layer: int) -> str:

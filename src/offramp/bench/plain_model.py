@@ -31,7 +31,8 @@ def plain_model(model: MultiExitModel) -> nn.Module:
     """
     exits: Any = model.exits
     as_wide = exits.pooler_of and model.config.pooler_size == model.config.hidden_size
-    if model.objective.name == "span" or not as_wide or exits.pooling_of[-1] != ("first",):
+    two_layers = model.config.classifier_size is not None
+    if model.objective.name == "span" or not as_wide or exits.pooling_of[-1] != ("first",) or two_layers:
         return EncoderAndExit(model).eval()
     return Logits(classifier_of(model)).eval()
 

@@ -62,6 +62,8 @@ def convert(
         f"{destination}: {family}, {model.backbone.depth} layers, exits after {_runs(model.exits.layers)}, "
         f"{model.objective.name}, {sum(p.numel() for p in model.parameters()) / 1e6:.1f} M parameters"
     )
+    if model.stored_policy is not None:
+        typer.echo(f"policy: {model.stored_policy}, as the original's settings say; it is not certified")
 
 
 def _runs(layers: tuple[int, ...]) -> str:

@@ -27,10 +27,12 @@ def say_own_policy(model: MultiExitModel, *runs: RunAs) -> None:
     folder = Path(model.name_or_path or "")
     own = folder_policy(folder) if model.name_or_path else None
     if own is None:
+        if model.stored_policy is not None:
+            typer.echo(f"under {model.stored_policy}, the setting stored in {folder}: not certified", err=True)
         return
     certificate = _certificate(folder / POLICY)
     if not certificate:
-        typer.echo(f"under {own[0]}, as {folder / POLICY} says: a policy without a promise", err=True)
+        typer.echo(f"under {own[0]}, as {folder / POLICY} says: not certified", err=True)
     elif certificate.get("model") != weights_digest(model):
         typer.echo(
             f"under {own[0]}, but {folder / POLICY} was calibrated for other weights and promises nothing of these: "

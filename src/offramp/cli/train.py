@@ -115,6 +115,9 @@ def train(
     shared_head: Annotated[
         bool | None, _model("One head for all exits, as ELBERT has it on ALBERT.", "--shared-head/--own-heads")
     ] = None,
+    classifier_size: Annotated[
+        int | None, _model("Width of a hidden layer in the classifiers of new exits (ELBERT's use_fc2); default: none.")
+    ] = None,
     max_length: Annotated[int | None, _model("Cut texts to so many tokens (128), or into such windows (384).")] = None,
     seed: Annotated[int, _run("Of new weights, the order of the rows, and dropout.")] = 42,
     precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
@@ -145,6 +148,7 @@ def train(
         published_exits,
         published_recipe,
         recipe_to_json,
+        settings_of_backbone,
         with_settings,
     )
 
@@ -177,6 +181,7 @@ def train(
         }
         schedule |= {"weight_decay": weight_decay, "clip": clip}
         method = published_recipe(recipe, benchmark_of(chosen), backbone_family(backbone))
+        method = settings_of_backbone(method, backbone)
         if not recipe.startswith("ebert") and (target_flops is not None or gate_block is not None):
             raise OfframpError("--target-flops and --gate-block go with gates: --recipe ebert, or ebert+elasticbert")
         method = with_settings(method, schedule, _settings(set_ or [], target_flops, gate_block))
@@ -184,10 +189,9 @@ def train(
             backbone,
             chosen.record,
             recipe_to_json(method),
-            load={
-                **published_exits(method.full_name, backbone),
-                **_load_options(layers, exit_layers, pooling, shared_head),
-            },
+            load=published_exits(
+                method.full_name, backbone, _load_options(layers, exit_layers, pooling, shared_head, classifier_size)
+            ),
             max_length=max_length,
             seed=seed,
             precision=precision,  # type: ignore[arg-type]
@@ -236,9 +240,9 @@ def _settings(given: list[str], target_flops: float | None, gate_block: int | No
 
 
 def _load_options(
-    layers: int | None, exit_layers: str | None, pooling: str | None, shared: bool | None
+    layers: int | None, exit_layers: str | None, pooling: str | None, shared: bool | None, classifier_size: int | None
 ) -> dict[str, Any]:
-    options: dict[str, Any] = {"layers": layers, "pooling": pooling}
+    options: dict[str, Any] = {"layers": layers, "pooling": pooling, "classifier_size": classifier_size}
     if exit_layers is not None:
         try:
             options["exit_layers"] = [int(layer) for layer in exit_layers.split(",")]

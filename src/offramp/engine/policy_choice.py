@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Collection
 from pathlib import Path
 
 from offramp.errors import OfframpError, one_line
@@ -9,7 +11,10 @@ from offramp.models import MultiExitModel
 from offramp.policies import Fixed, Policy, policy_from_json, policy_from_text
 from offramp.typed_json import read_object
 
+log = logging.getLogger("offramp")
+
 POLICY = "policy.json"
+UNTRAINED = "%s: the exits after layers %s were never trained: what they answer is random; train the model first"
 GATE_THRESHOLD = "gate_threshold"
 """The key in it of what the gates' logits must be at least, where that was calibrated, too."""
 
@@ -27,7 +32,7 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         raise OfframpError(f"policy {asked!r}: give a policy, or one as text such as 'entropy(0.1)'")
     else:
         own = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
-        policy, threshold = own or (Fixed(model.exits.layers[-1]), None)
+        policy, threshold = own or (model.stored_policy or Fixed(model.exits.layers[-1]), None)
         if threshold is not None:
             model.set_gate_threshold(threshold)
     try:
@@ -36,7 +41,17 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
         if asked is not None or not model.name_or_path:
             raise
         raise OfframpError(f"{Path(model.name_or_path) / POLICY}: {error}") from error
+    warn_of_untrained(model, [exit for exit in range(len(model.exits)) if policy.asks(exit, model.exits.layers)])
     return policy
+
+
+def warn_of_untrained(model: MultiExitModel, asked: Collection[int]) -> None:
+    """Say which of the exits (0-based) that are asked were never trained. The last one answers under any policy."""
+    last = len(model.exits) - 1
+    random = [exit for exit in model.config.untrained_exits if exit in asked or exit == last]
+    if random:
+        layers = ", ".join(str(model.exits.layers[exit]) for exit in random)
+        log.warning(UNTRAINED, model.name_or_path or "the model", layers)
 
 
 def folder_policy(folder: Path) -> tuple[Policy, float | None] | None:

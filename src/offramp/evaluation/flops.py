@@ -30,6 +30,8 @@ class ModelShape:
     """Width of the embeddings where another product brings them to `hidden` (ALBERT)."""
     pooler: int | None = None
     """Width of the exits' poolers; None where they have none."""
+    classifier: int | None = None
+    """Width of the hidden layer in the exits' classifiers; None where they have none."""
 
     @staticmethod
     def of(model: MultiExitModel) -> ModelShape:
@@ -44,6 +46,7 @@ class ModelShape:
             classes=model.outputs,
             embedding=config.embedding_size if config.model_type == "albert" else None,
             pooler=model.config.pooler_size if model.config.poolers else None,
+            classifier=model.config.classifier_size,
         )
 
     def elue_macs(self, length: Count, layers: int | None = None, exits: int = 1) -> Count:
@@ -53,7 +56,9 @@ class ModelShape:
             self.hidden, self.heads, self.intermediate, layers, length, self.classes, exits=0, embedding=self.embedding
         )
         pooler = 0 if self.pooler is None else self.hidden * self.pooler
-        return trunk + exits * (pooler + (self.pooler or self.hidden) * self.classes)
+        width, between = self.pooler or self.hidden, self.classifier
+        head = width * self.classes if between is None else width * between + between * self.classes
+        return trunk + exits * (pooler + head)
 
     def ebert_flops(self, length: Count, layers: int | None = None) -> Count:
         """Operations by EBERT's formula with every head and neuron: layers · (heads · F_h + F_f)."""

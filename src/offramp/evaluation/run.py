@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from offramp.engine.policy_choice import warn_of_untrained
 from offramp.errors import OfframpError
 from offramp.evaluation.span_trace import collect_spans
 from offramp.evaluation.trace import OnRows, collect, own_precision
@@ -73,6 +74,7 @@ def evaluate(
     refuse_no_task(task)
     given = None if isinstance(model, MultiExitModel) else Path(model)
     opened = model if isinstance(model, MultiExitModel) else load(model)
+    warn_of_untrained(opened, range(len(opened.exits)))
     place = place_for(device, precision)
     if precision in ("auto", own_precision(opened, place)):
         precision = None  # asked for by name or not, it is the same trace

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -21,6 +23,7 @@ from offramp.shipped import resolve
 from offramp.typed_json import read_object
 
 CONFIG = "config.json"
+ARGUMENTS = "training_args.bin"
 GOOGLE_CONFIG = "albert_config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 SMALL_FILES = ("*.json", "*.txt", "*.model", "*.vocab")
@@ -35,6 +38,22 @@ class Checkpoint:
     """The file the tensors come from, for messages."""
     config: dict[str, Any]
     tensors: dict[str, Tensor]
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What `training_args.bin` of the original programs says; empty where it is not there or holds more than that.
+
+        It is a pickle: nothing is read from it but plain values in an `argparse.Namespace`.
+        """
+        path = self.folder / ARGUMENTS
+        if not path.is_file():
+            return {}
+        try:
+            with torch.serialization.safe_globals([argparse.Namespace, torch.device]):
+                stored = torch.load(path, map_location="cpu", weights_only=True)
+        except Exception:  # of another library, or damaged: the weights do not depend on it
+            return {}
+        return vars(stored) if isinstance(stored, argparse.Namespace) else {}
 
     def has(self, pattern: str) -> bool:
         """Whether a tensor's name matches the pattern from its start."""

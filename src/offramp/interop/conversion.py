@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
 from offramp.interop.dialect import Model
 from offramp.interop.loading import load
 from offramp.interop.vocabulary import find_tokenizer
+from offramp.policies import Policy
 from offramp.whole_folder import check_destination as check_folder
 from offramp.whole_folder import whole_folder
 
-BESIDE = ("README.md", "policy.json", "training.json")
+POLICY = "policy.json"
+BESIDE = ("README.md", POLICY, "training.json")
 """What our own folders say of a model beside its weights."""
 
 
@@ -29,8 +32,16 @@ def convert(source: str | Path, destination: str | Path, *, overwrite: bool = Fa
     model = load(checkpoint, **options)
     tokenizer = find_tokenizer(checkpoint.folder, model.config.backbone_config.model_type)
     as_it_is = own.recognises(checkpoint) and not any(options.values())
-    write_folder(model, tokenizer, Path(destination), _beside(checkpoint) if as_it_is else None)
+    beside = _beside(checkpoint) if as_it_is else {}
+    if model.stored_policy is not None:
+        beside[POLICY] = uncertified(model.stored_policy)
+    write_folder(model, tokenizer, Path(destination), beside)
     return model
+
+
+def uncertified(policy: Policy) -> str:
+    """A policy.json without a certificate."""
+    return json.dumps({"policy": policy.to_json()}, indent=1, ensure_ascii=False) + "\n"
 
 
 def _beside(checkpoint: Checkpoint) -> dict[str, str]:

@@ -9,11 +9,13 @@ from offramp.interop.dialect import (
     backbone_config,
     family_by_prefix,
     label_options,
+    only_number,
     refuse_exit_options,
     rows,
     source_of,
 )
 from offramp.models import MultiExitConfig
+from offramp.policies import Entropy
 
 UNUSED = r"slow_(bert|roberta|classifier)\.|.*position_ids$"
 
@@ -44,4 +46,13 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     poolers = [f"{exit}.pooler.dense" for exit in exits] + [f"{prefix}pooler.dense"]
     classifiers = [f"{exit}.classifier" for exit in exits] + ["classifier"]
     dropped = rf"{prefix}encoder\.highway\.{depth - 1}\." if highways < depth else r"$^"
-    return Translation(config, source_of(prefix, poolers, classifiers), ignored=rf"{UNUSED}|{dropped}")
+    if wishes.legacy_last_exit:
+        config.untrained_exits = [depth - 1]
+    threshold = only_number(checkpoint, "early_exit_entropy")
+    leaves = threshold is not None and threshold > 0 and config.num_labels != 1  # -1, its default, is never to leave
+    return Translation(
+        config,
+        source_of(prefix, poolers, classifiers),
+        ignored=rf"{UNUSED}|{dropped}",
+        policy=Entropy(threshold) if leaves else None,  # type: ignore[arg-type]
+    )

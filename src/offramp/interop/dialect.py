@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from offramp.errors import OfframpError
 from offramp.interop.checkpoint import Checkpoint
 from offramp.models import MultiExitConfig, MultiExitForQuestionAnswering, MultiExitForSequenceClassification
 from offramp.models.config import check_sizes
+from offramp.policies import Policy
+
+log = logging.getLogger("offramp")
 
 Model = MultiExitForSequenceClassification | MultiExitForQuestionAnswering
 
@@ -48,6 +52,8 @@ class Translation:
     model_class: type[Model] = MultiExitForSequenceClassification
     new_classifiers: bool = False
     """Whether classifiers start from scratch, and the checkpoint's are knowingly left behind."""
+    policy: Policy | None = None
+    """The rule and threshold that the checkpoint's own program would leave by, where it says."""
 
 
 class Dialect(Protocol):
@@ -97,6 +103,24 @@ def rows(checkpoint: Checkpoint, name: str) -> int:
     return int(checkpoint.tensors[name].shape[0])
 
 
+def only_number(checkpoint: Checkpoint, argument: str) -> float | None:
+    """A threshold that the original program was told, from config.json or its stored arguments.
+
+    Its scripts name several at once (`0.3,0.4,0.5`) to try one after another: which is meant then nobody knows.
+    """
+    stored = checkpoint.config.get(argument, checkpoint.arguments.get(argument))
+    if stored is None or isinstance(stored, bool):
+        return None
+    numbers = [part.strip() for part in str(stored).split(",")]
+    if len(numbers) > 1:
+        log.warning("%s: %s names several (%s): choose one with --policy", checkpoint.folder, argument, stored)
+        return None
+    try:
+        return float(numbers[0])
+    except ValueError:
+        return None
+
+
 def refuse_exit_options(checkpoint: Checkpoint, wishes: Wishes) -> None:
     """Exits that are trained are what they are."""
     if wishes.exit_options:
@@ -114,8 +138,8 @@ def pooler_of_each(config: MultiExitConfig, pretrained: Callable[[int], str | No
 
 
 def split_exit_name(name: str) -> tuple[str, int, str]:
-    """`exits.poolers.3.weight` to (`poolers`, 3, `weight`)."""
-    _, kind, number, which = name.split(".")
+    """`exits.poolers.3.weight` to (`poolers`, 3, `weight`); of a two-layer classifier the last is `hidden.weight`."""
+    _, kind, number, which = name.split(".", 3)
     return kind, int(number), which
 
 

@@ -13,6 +13,7 @@ from offramp.interop.dialect import (
     backbone_config,
     encoder_prefix,
     label_options,
+    only_number,
     pooler_of_each,
     refuse_exit_options,
     rows,
@@ -20,6 +21,7 @@ from offramp.interop.dialect import (
 )
 from offramp.interop.huggingface import usual_pooling
 from offramp.models import MultiExitConfig
+from offramp.policies import Entropy, Patience, Policy
 
 UNUSED = r"predictions\.|sop_classifier\.|.*position_ids$"
 
@@ -40,6 +42,9 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
             "more exits than layers"
         )
     prefix = encoder_prefix(checkpoint, ElasticBertBackbone)
+    if "exit_layers" in wishes.exit_options and wishes.layers and 1 <= wishes.layers < depth:
+        encoder, depth = ElasticBertBackbone.truncated(encoder, wishes.layers), wishes.layers  # static usage
+        exits = encoder.num_output_layers
     layers: list[int] = list(range(depth - exits + 1, depth + 1))
     trained: list[str | None]
     if checkpoint.has(re.escape("classifiers.")):
@@ -58,4 +63,16 @@ def translate(checkpoint: Checkpoint, wishes: Wishes) -> Translation:
     poolers = pooler_of_each(
         config, lambda layer: prefix + ElasticBertBackbone.pretrained_pooler(layer) if has_poolers else None
     )
-    return Translation(config, source_of(prefix, poolers, trained + [None] * config.num_exits), ignored=UNUSED)
+    policy = stored_policy(checkpoint, config) if trained[0] is not None and config.num_exits > 1 else None
+    source = source_of(prefix, poolers, trained + [None] * config.num_exits)
+    return Translation(config, source, ignored=UNUSED, policy=policy)
+
+
+def stored_policy(checkpoint: Checkpoint, config: MultiExitConfig) -> Policy | None:
+    """By patience or entropy, whichever its program was told."""
+    regression = config.num_labels == 1
+    if patience := only_number(checkpoint, "patience"):
+        tolerance = only_number(checkpoint, "regression_threshold") or 0.0
+        return Patience(int(patience), tolerance) if regression else Patience(int(patience))
+    threshold = None if regression else only_number(checkpoint, "early_exit_entropy")
+    return Entropy(threshold) if threshold is not None and threshold > 0 else None

@@ -17,17 +17,17 @@ from transformers.initialization import no_init_weights
 from offramp.errors import OfframpError, one_line
 from offramp.interop import deebert, ebert, elasticbert, elbert, huggingface, own
 from offramp.interop.checkpoint import CONFIG, Checkpoint, read_checkpoint
-from offramp.interop.dialect import Dialect, Model, Translation, Wishes
+from offramp.interop.dialect import Dialect, Model, Translation, Wishes, log
 from offramp.interop.vocabulary import check_vocabulary
 from offramp.models import MultiExitForQuestionAnswering
 from offramp.models.loading import refuse_nan
 
-log = logging.getLogger("offramp")
-
 DIALECTS: tuple[Dialect, ...] = (own, deebert, ebert, elasticbert, elbert, huggingface)
 """Tried in this order: our own, those known by the names of their weights, and last what config.json says it is."""
 
-EXIT_OPTIONS = frozenset({"exit_layers", "poolers", "classifiers", "pooling", "pooler_size", "exit_dropout"})
+EXIT_OPTIONS = frozenset(
+    {"exit_layers", "poolers", "classifiers", "pooling", "pooler_size", "classifier_size", "exit_dropout"}
+)
 """What can be chosen for exits that a checkpoint does not bring."""
 
 
@@ -141,9 +141,10 @@ def build(checkpoint: Checkpoint, translation: Translation, whole: bool = True) 
             target.copy_(_fitting(checkpoint, source, target))
     refuse_nan(model, checkpoint.weights)
     model.name_or_path = str(checkpoint.folder)  # where its tokenizer lies
-    model.new_exits = tuple(_new_exits(model, sources))
-    if model.new_exits:
-        log.warning(NEW, ", ".join(map(str, model.new_exits)))
+    model.stored_policy = None if translation.new_classifiers else translation.policy
+    if new_exits := set(_new_exits(model, sources)):
+        log.warning(NEW, ", ".join(str(model.exits.layers[exit]) for exit in sorted(new_exits)))
+    model.config.untrained_exits = sorted(new_exits | set(model.config.untrained_exits))
     if whole:
         _report_unused(checkpoint, translation.ignored, set(known.values()))
     model.eval()
@@ -195,12 +196,13 @@ def expecting_new_exits() -> AbstractContextManager[None]:
 
 
 def _new_exits(model: Model, sources: dict[str, str | None]) -> Iterator[int]:
-    """The layers of exits that must be trained before they can answer."""
+    """The exits (0-based) that must be trained before they can answer."""
+    new = {name.rpartition(".")[0] for name, source in sources.items() if source is None}
     poolers = model.exits.pooler_of or (None,) * len(model.exits)
-    for layer, pooler, classifier in zip(model.exits.layers, poolers, model.exits.classifier_of, strict=True):
-        parts = [f"classifiers.{classifier}", *([] if pooler is None else [f"poolers.{pooler}"])]
-        if any(sources[f"exits.{part}.weight"] is None for part in parts):
-            yield layer
+    for exit, (pooler, classifier) in enumerate(zip(poolers, model.exits.classifier_of, strict=True)):
+        heads = (f"exits.classifiers.{classifier}", f"exits.poolers.{pooler}")
+        if any(part == head or part.startswith(f"{head}.") for part in new for head in heads):
+            yield exit
 
 
 def _report_unused(checkpoint: Checkpoint, ignored: str, used: set[str | None]) -> None:

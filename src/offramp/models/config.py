@@ -17,7 +17,15 @@ SEVERAL_LABELS = "multi_label_classification"
 """What Hugging Face calls a task in which a text may have several labels."""
 MOST = {"num_hidden_layers": 1000, "num_labels": 100_000, "num_hidden_groups": 1000, "inner_group_num": 1000}
 """Beyond these a configuration is damaged: to build it would take all memory there is, and hours."""
-SIZES = (*MOST, "hidden_size", "num_attention_heads", "intermediate_size", "vocab_size", "max_position_embeddings")
+SIZES = (
+    *MOST,
+    "classifier_size",
+    "hidden_size",
+    "num_attention_heads",
+    "intermediate_size",
+    "vocab_size",
+    "max_position_embeddings",
+)
 """Of which there is at least one."""
 
 
@@ -37,10 +45,13 @@ class MultiExitConfig(PreTrainedConfig):
         pool_padding: let mean and max run over padding too, as ELBERT's released code does; and let a span's
             probabilities do so, as EBERT's does.
         pooler_size: width of the poolers; default: the backbone's.
+        classifier_size: width of a hidden layer in the classifiers (ELBERT's `use_fc2`); default: they have none.
         exit_dropout: dropout before each classifier while training; default: the backbone's own classifier dropout.
         learned_loss_weights: the model carries ELBERT's trained loss weights.
         max_text_tokens: the length that texts were cut to in training.
         gates: EBERT's gates on heads and neurons, as the fields of `GateSettings`; default: none.
+        untrained_exits: numbers (0-based) of the exits that were never trained, so that nobody takes what they answer
+            for an answer; default: none.
     """
 
     model_type = "offramp"
@@ -57,10 +68,12 @@ class MultiExitConfig(PreTrainedConfig):
     pooling: Any = "first"
     pool_padding: bool = False
     pooler_size: Any = None
+    classifier_size: Any = None
     exit_dropout: Any = None
     learned_loss_weights: bool = False
     max_text_tokens: Any = None
     gates: Any = None
+    untrained_exits: Any = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         check_sizes(kwargs)
@@ -75,6 +88,8 @@ class MultiExitConfig(PreTrainedConfig):
         self.classifiers = spread(self.classifiers, len(self.exit_layers), "classifiers")
         if self.pooler_size is None:
             self.pooler_size = self.hidden_size
+        check_sizes({"classifier_size": self.classifier_size})
+        self.untrained_exits = sorted(int(exit) for exit in self.untrained_exits or [])
         if self.exit_dropout is None:
             self.exit_dropout = classifier_dropout(self.backbone_config)
         if isinstance(self.gates, GateSettings):
@@ -105,6 +120,8 @@ class MultiExitConfig(PreTrainedConfig):
         for pooling in self.poolings:
             if any(part not in POOLINGS for part in str(pooling).split("+")):
                 raise OfframpError(f"pooling {pooling!r}: use {', '.join(POOLINGS)} or a sum such as 'first+mean'")
+        if self.untrained_exits and not 0 <= min(self.untrained_exits) <= max(self.untrained_exits) < self.num_exits:
+            raise OfframpError(f"untrained_exits names {self.untrained_exits}, but there are {self.num_exits} exits")
         if len(self.poolings) != self.num_exits:
             raise OfframpError(f"pooling names {len(self.poolings)} exits, but the model has {self.num_exits}")
         if self.poolers == [] and self.pooler_size != self.hidden_size:
@@ -148,6 +165,11 @@ class MultiExitConfig(PreTrainedConfig):
         """Of each exit, also where one is said for all."""
         return list(self.pooling) if isinstance(self.pooling, list | tuple) else [self.pooling] * self.num_exits
 
+    @property
+    def untrained_layers(self) -> list[int]:
+        """The layers of the exits that were never trained."""
+        return [self.exit_layers[exit] for exit in self.untrained_exits]
+
     def keep(self, layers: int | None = None, exits: Sequence[int] | str | None = None) -> None:
         """Cut the backbone after `layers` layers and keep the exits at the layers in `exits` (or "all", or "last").
 
@@ -169,6 +191,7 @@ class MultiExitConfig(PreTrainedConfig):
         if not isinstance(self.pooling, str):
             self.pooling = [self.pooling[i] for i in kept]
         self.exit_layers = [self.exit_layers[i] for i in kept]
+        self.untrained_exits = [new for new, old in enumerate(kept) if old in self.untrained_exits]
         self.poolers = [self.poolers[i] for i in kept] if self.poolers else []
         self.classifiers = [self.classifiers[i] for i in kept]
         self._check_exit_layers()

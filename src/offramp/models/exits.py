@@ -9,12 +9,26 @@ from offramp.models.config import MultiExitConfig
 from offramp.models.pooling import first_real_token, mean_over
 
 
+class TwoLayers(nn.Module):
+    """ELBERT's optional classifier (`use_fc2`): a hidden layer with tanh, then the linear classifier."""
+
+    def __init__(self, width: int, hidden: int, outputs: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(width, hidden)
+        self.output = nn.Linear(hidden, outputs)
+
+    def forward(self, pooled: Tensor) -> Tensor:
+        logits: Tensor = self.output(torch.tanh(self.hidden(pooled)))
+        return logits
+
+
 class Exits(nn.Module):
-    """Every exit of a model: pooling, then (where there is one) a tanh pooler, dropout and a linear classifier.
+    """Every exit of a model: pooling, then (where there is one) a tanh pooler, dropout and a classifier.
 
         z_i = W_c(i) · dropout(tanh(W_p(i) · pool(h_i) + b_p(i))) + b_c(i)
 
-    p(i) and c(i) say which pooler and classifier exit i uses, so that exits can have their own or share them.
+    p(i) and c(i) say which pooler and classifier exit i uses, so that exits can have their own or share them. With
+    `classifier_size` the classifier has a hidden layer of that width (`TwoLayers`).
     For spans there is no pooling: pooler and classifier see each token.
     """
 
@@ -28,7 +42,13 @@ class Exits(nn.Module):
         self.each_token = each_token
         hidden, width = config.hidden_size, config.pooler_size
         self.poolers = nn.ModuleDict({str(k): nn.Linear(hidden, width) for k in sorted(set(self.pooler_of))})
-        self.classifiers = nn.ModuleDict({str(k): nn.Linear(width, outputs) for k in sorted(set(self.classifier_of))})
+        between = config.classifier_size
+        self.classifiers = nn.ModuleDict(
+            {
+                str(k): nn.Linear(width, outputs) if between is None else TwoLayers(width, between, outputs)
+                for k in sorted(set(self.classifier_of))
+            }
+        )
         self.dropout = nn.Dropout(config.exit_dropout)
 
     def __len__(self) -> int:

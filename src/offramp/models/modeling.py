@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -177,8 +177,8 @@ class MultiExitModel(MultiExitPreTrainedModel):
 
     objective: Objective
     outputs: int
-    new_exits: tuple[int, ...] = ()
-    """The layers of exits that no checkpoint brought, when the model was loaded."""
+    stored_policy: Policy | None = None
+    """The policy that a checkpoint of an original program brings; nothing is certified of it."""
 
     def __init__(self, config: MultiExitConfig) -> None:
         super().__init__(config)
@@ -228,6 +228,11 @@ class MultiExitModel(MultiExitPreTrainedModel):
                 if at == layer
             ]
         return Pass(tuple(logits), tuple(states), tuple(gates) or None)
+
+    def mark_trained(self, exits: Iterable[int]) -> None:
+        """Note that these exits (0-based) have been trained."""
+        trained = set(exits)
+        self.config.untrained_exits = [exit for exit in self.config.untrained_exits if exit not in trained]
 
     def joint_loss(self, exit_logits: Sequence[Tensor], target: Tensor) -> Tensor:
         """Σ of the exits' losses: what training without a recipe would minimise."""

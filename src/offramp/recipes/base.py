@@ -119,6 +119,11 @@ class Phase:
         last = len(model.exits) - 1
         return {"all": range(last + 1), "early": range(last), "last": range(last, last + 1)}[self.exits]
 
+    def trained_exits(self, model: MultiExitModel) -> list[int]:
+        """Which exits (0-based) can answer once the phase is through: those it looks at and whose heads it trains."""
+        trains = {parameter for name, parameter in model.named_parameters() if name in self.trains}
+        return [exit for exit in self.exit_numbers(model) if model.exits.parameters_of(exit) <= trains]
+
 
 @dataclass(frozen=True)
 class Recipe(ABC):

@@ -37,7 +37,7 @@ class Frozen(Recipe):
 
     def prepare(self, model: MultiExitModel) -> None:
         """Refuse a model whose last exit knows nothing."""
-        if model.exits.layers[-1] in model.new_exits:
+        if len(model.exits) - 1 in model.config.untrained_exits:
             raise OfframpError(
                 "frozen keeps the model as it is, and this one has no classifier yet: fine-tune it first, as by plain"
             )

@@ -12,6 +12,8 @@ from offramp.models import MultiExitModel
 from offramp.recipes import REGISTRY
 from offramp.tasks.task import Task
 
+SELF_DISTILLATION = "self-distillation of its exits (Geng et al., 2021)"
+
 
 def model_card(model: MultiExitModel, name: str, task: Task, record: Mapping[str, Any]) -> str:
     """A README.md for the model folder, with the metadata the Hugging Face hub reads."""
@@ -107,7 +109,8 @@ def gates_of(model: MultiExitModel) -> str:
 
 def how(recipe: Mapping[str, Any]) -> str:
     """The method, or both where gates go with exits."""
-    return " and ".join(REGISTRY[name].reference or name for name in recipe["name"].split("+"))
+    names = {name: cls.reference or name for name, cls in REGISTRY.items()} | {"sd": SELF_DISTILLATION}
+    return " and ".join(names[name] for name in recipe["name"].split("+"))
 
 
 def scores(record: Mapping[str, Any]) -> list[str]:

@@ -13,6 +13,7 @@ from safetensors.torch import load_model, save_model
 
 from offramp.errors import OfframpError
 from offramp.interop.checkpoint import CONFIG
+from offramp.interop.conversion import POLICY, uncertified
 from offramp.interop.vocabulary import FILES
 from offramp.models import MultiExitModel
 from offramp.tasks.encoding import TextEncoder
@@ -25,7 +26,7 @@ from offramp.training.work_folder import WorkFolder
 
 WEIGHTS = "model.safetensors"
 CARD = "README.md"
-STALE = ("evaluation", "calibration", "policy.json", *FILES)
+STALE = ("evaluation", "calibration", POLICY, *FILES)
 """What an earlier model in the same folder left and is not true of the new one."""
 
 
@@ -128,6 +129,8 @@ class RunFolder(WorkFolder):
         record = {**plan.to_json(), "max_length": encoder.max_length, "phases": phases, **about}
         ready = self.work / "ready"
         write_model(ready, model, encoder, model_card(model, self.path.resolve().name, task, record))
+        if model.stored_policy is not None:
+            (ready / POLICY).write_text(uncertified(model.stored_policy), encoding="utf-8")
         for name in STALE:
             stale = self.path / name
             shutil.rmtree(stale) if stale.is_dir() else stale.unlink(missing_ok=True)

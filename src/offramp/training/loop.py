@@ -49,6 +49,7 @@ def train_on_batches(
             steps.append(step)
             if on_step is not None:
                 on_step(step)
+        model.mark_trained(phase.trained_exits(model))
     return steps
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from huggingface_hub import snapshot_download
 
 from offramp.errors import OfframpError, one_line
-from offramp.interop.checkpoint import CONFIG, read_json
-from offramp.recipes import EBERT, REGISTRY, DeeBERT, Recipe, Schedule
+from offramp.interop import elbert
+from offramp.interop.checkpoint import CONFIG, GOOGLE_CONFIG, read_json, tensorflow_prefix
+from offramp.recipes import EBERT, ELBERT, REGISTRY, DeeBERT, Plain, Recipe, Schedule
 from offramp.recipes.deebert import SD_GAMMA
 from offramp.shipped import resolve
 from offramp.tasks.task import Task
@@ -26,6 +27,7 @@ ROBERTA_EPOCHS = 10
 """DeeBERT's and RomeBERT's scripts; 3 for BERT."""
 
 EBERT_ROBERTA: dict[str, Any] = {"target": 0.6, "predictor_rate": 0.01, "penalty": 2.0}
+ELBERT_NUMBERS = {"weights_rate": "w_lr", "initial": "w_init"}
 EBERT_SQUAD: dict[str, Any] = {"epochs": 2, "batch_size": 12}
 """EBERT's scripts for QNLI on RoBERTa, and for SQuAD."""
 
@@ -72,29 +74,52 @@ def by_name(name: str) -> type[Recipe]:
     return REGISTRY[name]
 
 
-def published_exits(recipe: str, backbone: str | Path) -> dict[str, Any]:
-    """How new exits are made, as options of `offramp.load`: ELBERT has one head for all exits of an ALBERT, EBERT by
-    itself only the last exit.
+def published_exits(recipe: str, backbone: str | Path, chosen: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Options of `offramp.load` for the exits: `chosen` and, where that leaves it open, what the method has.
+
+    `plain`, and EBERT by itself, have the last exit only: they would train no other. ELBERT has one head for all exits
+    of an ALBERT. A model whose only exit is its last one gets new ones for recipes that need them.
     """
-    if recipe == EBERT.name:
-        return {"exits": "last"}
-    if brings_exits(backbone):
-        return {}
+    chosen = dict(chosen or {})
     config = backbone_config(backbone)
-    shared = recipe.split("+")[-1] == "elbert" and config.get("model_type") == "albert"
-    return {"poolers": 1, "classifiers": 1} if shared else {}
+    own = "backbone_config" in config
+    options: dict[str, Any] = {}
+    if not {"exits", "exit_layers"} & chosen.keys():
+        if recipe in (Plain.name, EBERT.name):
+            options["exits"] = "last"
+        elif own and len(config.get("exit_layers") or ()) == 1 and not config.get("gates"):
+            options["exit_layers"] = list(range(1, (chosen.get("layers") or config["exit_layers"][0]) + 1))
+    albert = backbone_family(backbone) == "albert" and not (brings_exits(backbone) or elbert.is_config(config))
+    if albert and recipe.split("+")[-1] == ELBERT.name:
+        options |= {"poolers": 1, "classifiers": 1}
+    return options | chosen
 
 
 def brings_exits(backbone: str | Path) -> bool:
-    """Whether a folder or hub name is of a model that has its exits already."""
+    """Whether a folder or hub name is of a model with trained exits below its last one."""
     config = backbone_config(backbone)
-    return "backbone_config" in config or "num_exit_layers" in config
+    if "backbone_config" not in config:
+        return False
+    below_last = range(len(config.get("exit_layers") or ()) - 1)
+    return not set(below_last) <= set(config.get("untrained_exits") or ())
+
+
+def settings_of_backbone(recipe: Recipe, backbone: str | Path) -> Recipe:
+    """ELBERT with the weights of the losses that its own config.json asks for."""
+    config = backbone_config(backbone)
+    if not isinstance(recipe, ELBERT) or not elbert.is_config(config):
+        return recipe
+    config = elbert.settings_of(Path(resolve(backbone)), config)
+    weights = {"dyn": "dynamic", "equal": "equal"}.get(str(config.get("weight_name")), recipe.weights)
+    numbers = {ours: float(config[theirs]) for ours, theirs in ELBERT_NUMBERS.items() if theirs in config}
+    return dataclasses.replace(recipe, weights=weights, **numbers)  # type: ignore[arg-type]
 
 
 def backbone_family(backbone: str | Path) -> str:
     """`bert`, `roberta` … of a folder or hub name; `bert` where it cannot be told before loading."""
     config = backbone_config(backbone)
-    return str(config.get("backbone_config", config).get("model_type", "bert"))
+    unsaid = "albert" if elbert.is_config(config) else "bert"
+    return str(config.get("backbone_config", config).get("model_type", unsaid))
 
 
 def backbone_config(backbone: str | Path) -> dict[str, Any]:
@@ -102,6 +127,8 @@ def backbone_config(backbone: str | Path) -> dict[str, Any]:
     path = Path(resolve(backbone)) / CONFIG
     if path.is_file():
         return read_json(path)
+    if prefix := tensorflow_prefix(path.parent):
+        return read_json(prefix.parent / GOOGLE_CONFIG) | {"model_type": "albert"}
     try:  # without a network this fails at once; transformers' own way asks for half a minute
         return read_json(Path(snapshot_download(str(backbone), allow_patterns=[CONFIG])) / CONFIG)
     except (OSError, ValueError):  # no such name: loading says so

@@ -30,6 +30,7 @@ from offramp.training.published import (
     published_recipe,
     recipe_from_json,
     recipe_to_json,
+    settings_of_backbone,
 )
 
 
@@ -64,7 +65,8 @@ def train(
     refuse_no_task(task)
     if isinstance(recipe, str):
         recipe = published_recipe(recipe, benchmark_of(task), backbone_family(backbone))
-    settings["load"] = {**published_exits(recipe.full_name, backbone), **settings.get("load", {})}
+        recipe = settings_of_backbone(recipe, backbone)
+    settings["load"] = published_exits(recipe.full_name, backbone, settings.get("load"))
     plan = Plan(str(backbone), task.record, recipe_to_json(recipe), **settings)
     with without_bars():
         return run(plan, task, RunFolder(Path(out), checkpoints), resume, overwrite, report_to, quiet)
@@ -98,6 +100,8 @@ def run(
         if said:
             console.print(said)
     recipe = recipe_from_json(plan.recipe)
+    if not material.model.config.untrained_exits:
+        material.model.stored_policy = None  # it was for exits that are trained anew
     recipe.prepare(material.model)
     phases = [
         PhaseRun(plan, material, folder, phase, number, tuple(report_to), console)
@@ -111,6 +115,7 @@ def run(
     try:
         for phase in phases:
             phase.carry_out()
+            material.model.mark_trained(phase.phase.trained_exits(material.model))
             process.wait_for_everyone()
         if process.is_main_process:
             about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}

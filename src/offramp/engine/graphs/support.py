@@ -29,6 +29,8 @@ def _why_not_this_model(model: MultiExitModel) -> str | None:
     exits = model.exits
     if model.gates is not None:
         return "gated layers do not run in graphs"
+    if model.config.classifier_size is not None:
+        return "classifiers with a hidden layer do not run in graphs"
     if exits.each_token:
         return "spans do not run in graphs"
     if (most := max(map(len, exits.pooling_of))) > 3:

@@ -23,6 +23,7 @@ from offramp.engine.onnx.quantising import LARGEST, LARGEST_HALVED, quantise
 from offramp.engine.processor import has_wide_dot_products
 from offramp.engine.runner import NO_EXIT
 from offramp.models import MultiExitModel
+from offramp.models.exits import TwoLayers
 
 ACTIVATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "gelu": ("Gelu", {}),
@@ -163,7 +164,10 @@ class Segments(ABC):
         exits: Any = self.model.exits
         if exits.pooler_of:
             pooled = graph.add("Tanh", self._dense(graph, pooled, exits.poolers[str(exits.pooler_of[exit])]))
-        return self._dense(graph, pooled, exits.classifiers[str(exits.classifier_of[exit])])
+        classifier = exits.classifiers[str(exits.classifier_of[exit])]
+        if isinstance(classifier, TwoLayers):
+            pooled, classifier = graph.add("Tanh", self._dense(graph, pooled, classifier.hidden)), classifier.output
+        return self._dense(graph, pooled, classifier)
 
     @staticmethod
     def _norm(graph: Graph, given: str, norm: nn.LayerNorm) -> str:
