@@ -13,10 +13,9 @@ import transformers
 import offramp
 from offramp.interop.vocabulary import find_tokenizer
 from tests.interop.test_load import _nothing_goes_unused, same_weights
+from tests.originals import TF_ALBERT, google_albert
 
 __all__ = ["_nothing_goes_unused"]  # a fixture of every test
-
-TF_ALBERT = Path(__file__).parent / "data" / "tf_albert"
 
 
 @pytest.mark.parametrize("path", [TF_ALBERT, TF_ALBERT / "model.ckpt-best"], ids=["folder", "prefix"])
@@ -42,20 +41,7 @@ def test_several_tf_checkpoints_in_one_folder(tmp_path: Path) -> None:
 def test_google_albert_brings_its_tokenizer(pieces: str, tmp_path: Path) -> None:
     pytest.importorskip("google.protobuf", reason="reading SentencePiece models needs protobuf")
     sentencepiece = pytest.importorskip("sentencepiece")
-    shutil.copytree(TF_ALBERT, tmp_path / "google", ignore=shutil.ignore_patterns("other"))
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a fine film", "a dull film", "the film is fine", "fine and dull"] * 20),
-        model_prefix=str(tmp_path / "google" / pieces),
-        vocab_size=24,
-        hard_vocab_limit=False,
-        pad_id=0,
-        unk_id=1,
-        bos_id=-1,
-        eos_id=-1,
-        control_symbols=["[CLS]", "[SEP]"],
-        user_defined_symbols=["[MASK]"],
-        minloglevel=2,
-    )
+    google_albert(tmp_path / "google", pieces)
     offramp.convert(tmp_path / "google", tmp_path / "model")
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "model")
     reference = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "google" / f"{pieces}.model"))
