@@ -16,6 +16,7 @@ from offramp.recipes import ElasticBERT, Schedule
 from tests.evaluation.made_questions import squad_file
 from tests.fine_tuned import NAMES, answer, fine_tuned
 from tests.generated import backbone_folder, reviews
+from tests.originals import elasticbert_release, elbert_start, google_albert, original_folder
 from tests.pages.reading import ROOT
 
 BACKBONES = {
@@ -99,27 +100,43 @@ def write(path: Path, header: tuple[str, ...], rows: Iterable[tuple[object, ...]
         csv.writer(file).writerows([header, *rows])
 
 
+GLUE = {
+    "glue/SST-2": ("sentence\tlabel", "a good film\t{}", ("0", "1")),
+    "glue/RTE": (
+        "index\tsentence1\tsentence2\tlabel",
+        "0\ta good film\ta bad film\t{}",
+        ("entailment", "not_entailment"),
+    ),
+    "glue/MRPC": ("Quality\t#1 ID\t#2 ID\t#1 String\t#2 String", "{}\t1\t2\ta good film\ta bad film", ("0", "1")),
+    "elue/SciTail": ("sentence1\tsentence2\tlabel", "a good film\ta bad film\t{}", ("0", "1")),
+}
+"""Header, row and labels of tasks, as their authors write them."""
+TESTS = {
+    "glue/SST-2": "index\tsentence\n0\ta good film\n",
+    "glue/MRPC": "index\t#1 ID\t#2 ID\t#1 String\t#2 String\n0\t1\t2\ta good film\ta bad film\n",
+    "elue/SciTail": "index\tsentence1\tsentence2\n0\ta good film\ta bad film\n",
+}
+
+
 def benchmarks(home: Path) -> None:
-    """Some rows of GLUE and of SQuAD, as their authors write them."""
-    for task, header in (("SST-2", "sentence\tlabel"), ("RTE", "index\tsentence1\tsentence2\tlabel")):
-        (home / "glue" / task).mkdir(parents=True)
-        row = "a good film\t{}" if task == "SST-2" else "0\ta good film\ta bad film\t{}"
-        labels = ("0", "1") if task == "SST-2" else ("entailment", "not_entailment")
+    """Some rows of GLUE, ELUE and SQuAD."""
+    for task, (header, row, labels) in GLUE.items():
+        (home / task).mkdir(parents=True)
         for split in ("train", "dev"):
             rows = [row.format(labels[i % 2]) for i in range(12)]
-            (home / "glue" / task / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
-    (home / "glue" / "SST-2" / "test.tsv").write_text("index\tsentence\n0\ta good film\n")
+            (home / task / f"{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    for task, text in TESTS.items():
+        (home / task / "test.tsv").write_text(text)
     (home / "squad").mkdir()
     for seed, split in enumerate(("train", "dev")):
         squad_file(home / "squad" / f"{split}-v1.1.json", questions=9, version2=False, words=20, seed=seed)
 
 
 def checkpoints(home: Path) -> None:
-    """What original programs wrote, in miniature."""
-    golden = ROOT / "tests" / "golden" / "data"
-    for name, source in {"bert/MRPC/two_stage": "deebert_bert", "elbert": "elbert_c2"}.items():
-        folder = home / "saved_models" / name
-        folder.mkdir(parents=True)
-        for file in ("config.json", "model.safetensors"):
-            shutil.copy(golden / source / file, folder)
-    shutil.copytree(ROOT / "tests" / "interop" / "data" / "tf_albert", home / "albert_large")
+    """What original programs wrote or start from, in miniature."""
+    original_folder(home / "saved_models" / "bert" / "MRPC" / "two_stage", "deebert_bert")
+    original_folder(home / "saved_models" / "elbert", "elbert_c2", cnt_thres=2)
+    for name, eps in {"base": 1e-8, "large": 1e-8, "chinese-base": 1e-12}.items():
+        elasticbert_release(home / "fnlp" / f"elasticbert-{name}", layer_norm_eps=eps)
+    elbert_start(home / "elbert_large")
+    google_albert(home / "albert_large")

@@ -46,6 +46,9 @@ SMALLER = (
     (r"(^offramp pretrain (?!.*--resume).*?)( +#.*)?$", r"\1 --steps 2 --batch-size 4 --length 16 --no-compile"),
     (r"(^offramp pretrain (?!.*--(resume|start)).*)$", r"\1 --layers 6 --width 32 --positions 32"),
     (r"--vocabulary-size \d+", "--vocabulary-size 40"),
+    (r"(?<=layers )(6|12)\b(?=.*--recipe plain)", "3"),
+    (r"--max-length (64|128|384)\b", "--max-length 32"),
+    (r"--stride 128\b", "--stride 8"),
 )
 """What takes long is made small."""
 

@@ -47,6 +47,9 @@ Examples:
   offramp train --resume --out runs/sst2
 
   torchrun --nproc-per-node 4 -m offramp train --task mnli --data-dir glue --backbone bert-base-uncased --out runs/mnli
+
+Scripts and options of DeeBERT, RomeBERT, ElasticBERT, ELBERT and EBERT, and the commands that do the same:
+docs/how-to/from-the-originals.md
 """
 
 SCHEDULE = "How long and how fast (default: the paper's)"
@@ -76,7 +79,7 @@ def train(
     ] = None,
     recipe: Annotated[
         str,
-        typer.Option(help=f"How to train: {RECIPES}; or gates and exits, as ebert+elasticbert."),
+        typer.Option(help=f"How to train: {RECIPES}; deebert+sd; or gates and exits, as ebert+elasticbert."),
     ] = "elasticbert",
     set_: Annotated[
         list[str] | None,
