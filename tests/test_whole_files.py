@@ -43,7 +43,7 @@ WRITERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "trace": ("trace.npz", lambda folder: random_trace().save(folder / "trace.npz")),
     "times": ("bench.json", lambda folder: made_results(made_workload()).write(folder / "bench.json")),
     "drawing": ("bench.png", lambda folder: draw(made_results(made_workload()), folder / "bench.png")),
-    "legacy arrays": ("each_layer.npy", lambda folder: write_legacy_arrays(random_trace(), folder)),
+    "legacy arrays": ("each_layer.npy", lambda folder: write_legacy_arrays(random_trace(), folder, lambda policy: 1.0)),
     "plan": ("plan.json", lambda folder: write_json(folder / "plan.json", {"many": list(range(FEW))})),
     "upload": (
         "SST-2.tsv",

@@ -48,7 +48,8 @@ def test_a_column_that_nobody_has_is_left_out(
         about["sweeps"] = [sweep | {"elue": None} for sweep in about["sweeps"]]
         results.write_text(json.dumps(about))
         table = run("compare", *folders, "--out", tmp_path / "out").out
-        assert ("ELUE" in table) == (number == 0)
+        assert (" ELUE" in table) == (number == 0)
+        assert ("ELUE: no reference curve for sst-2" in table) == (number == 1)
     assert "–" not in table
 
 

@@ -11,7 +11,9 @@ import pytest
 
 from offramp import OfframpError
 from offramp.evaluation import ReferenceCurve, elue_score, overall_elue_score, reference_curve
+from offramp.evaluation.elue import with_reference
 from tests.evaluation.made_traces import random_trace
+from tests.evaluation.sample_results import sample_results
 
 CURVE = ReferenceCurve("accuracy", ((100.0, 80.0), (200.0, 90.0), (400.0, 92.0)), "mine.json")
 
@@ -68,3 +70,25 @@ def test_files_that_are_no_curves(content: str, tmp_path: Path) -> None:
         reference_curve("a", tmp_path / "bad.json")
     with pytest.raises(OfframpError, match="cannot be read"):
         reference_curve("a", tmp_path / "missing.json")
+
+
+def test_ones_own_evaluated_models_are_a_reference(tmp_path: Path) -> None:
+    """Static models of k layers in a folder, one results file each; their own points then score 0."""
+    several = sample_results("elastic", seed=0, points=8, rows=60)
+    for number, exit in enumerate(several.exits):
+        place = tmp_path / "static" / f"layers-{number}" / "evaluation" / "dev"
+        place.mkdir(parents=True)
+        dataclasses.replace(several, exits=[exit], sweeps=[]).write(place / "results.json")
+    several.write(tmp_path / "one.json")
+    for source in (tmp_path / "static", tmp_path / "one.json"):
+        curve = reference_curve(several.task, source)
+        assert curve is not None
+        assert curve.at(several.exits[0].mflops) == pytest.approx(100 * several.exits[0].scores[several.metric])
+        scored = with_reference(several, source)
+        assert scored.sweeps[0].elue == pytest.approx(elue_score(several.sweeps[0].points, curve))
+        assert scored.settings["reference"] == str(source)
+        with pytest.raises(OfframpError, match="no reference curve for other"):
+            reference_curve("other", source)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(OfframpError, match=r"holds no results.json: run offramp evaluate"):
+        reference_curve(several.task, tmp_path / "empty")

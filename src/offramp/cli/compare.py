@@ -26,6 +26,8 @@ Examples:
   offramp compare runs/mnli-a runs/mnli-b --split dev_mismatched --policy entropy
 
   offramp compare runs/rte-*-seed* --group-seeds
+
+  offramp compare runs/rte-a runs/rte-b --reference runs/rte-static
 """
 COLUMNS = {
     "full_depth": "full depth",
@@ -53,6 +55,13 @@ def compare(
         bool,
         typer.Option("--group-seeds", help="Average over names that differ in their seed only (x-seed1, x-seed2)."),
     ] = False,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            help="Reference of the ELUE score: a folder of evaluated models, such as ElasticBERT cut after 1 to 12 "
+            "layers, or a JSON file of curves."
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the table, the plots and report.html.")] = Path("comparison"),
 ) -> None:
     """Lay evaluations side by side: one table, one plot, one report."""
@@ -65,6 +74,7 @@ def compare(
         metric=metric,
         policy=policy,
         group_seeds=group_seeds,
+        reference=reference,
     )
     written = comparison.write(out)
     _show(comparison)
@@ -86,6 +96,8 @@ def _show(comparison: Comparison) -> None:
         "cost −1 pt: share of layers within one point of the model's own full depth.",
         style="dim",
     )
+    if missing := comparison.without_reference():
+        console.print(f"ELUE: no reference curve for {', '.join(missing)} (--reference gives one).", style="dim")
     if any(one.gates for one in comparison.results):
         console.print(
             "FLOPs: what gates leave of a model's operations at full depth, in percent, by EBERT's count.", style="dim"

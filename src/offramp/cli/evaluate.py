@@ -57,7 +57,13 @@ def evaluate_command(
         typer.Option(help="A point to look at, such as 'entropy(0.1) | window(8)'; default: the calibrated one."),
     ] = None,
     published: Annotated[bool, typer.Option("--published", help="Add the papers' own thresholds.")] = False,
-    reference: Annotated[Path | None, typer.Option(help="Reference curve of the ELUE score, as JSON.")] = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            help="Reference of the ELUE score: a folder of evaluated models, such as ElasticBERT cut after 1 to 12 "
+            "layers, or a JSON file of curves."
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder to write; default: evaluation/SPLIT (or file-NAME) in the model folder.")
     ] = None,
@@ -71,7 +77,13 @@ def evaluate_command(
     backend: Backend = "auto",
     threads: Threads = None,
     limit: Limit = None,
-    legacy_npy: Annotated[Path | None, typer.Option(help="Also write DeeBERT's .npy files to this folder.")] = None,
+    legacy_npy: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write DeeBERT's .npy files to this folder. Their seconds are measured: all rows one by one, "
+            "under each of 13 thresholds."
+        ),
+    ] = None,
     no_report: Annotated[bool, typer.Option("--no-report", help="No plots and no report.html.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON, one line a split.")] = False,
 ) -> None:
@@ -79,8 +91,8 @@ def evaluate_command(
     from offramp.engine.coverage import RunAs, cut_to
     from offramp.engine.policy_choice import folder_policy
     from offramp.evaluation import TraceBase, reference_curve
-    from offramp.evaluation.legacy_arrays import write_legacy_arrays
-    from offramp.evaluation.run import place_for
+    from offramp.evaluation.legacy_arrays import one_by_one, write_legacy_arrays
+    from offramp.evaluation.run import place_for, rows_of
     from offramp.evaluation.trace import own_precision
     from offramp.evaluation.writing import write_results
     from offramp.interop import load
@@ -98,6 +110,8 @@ def evaluate_command(
             "--text-pair": text_pair,
         }
         given |= {"--label": label, "--metric": metric, "--split": split, "--max-length": max_length, "--limit": limit}
+        if legacy_npy is not None:
+            raise OfframpError("--legacy-npy goes with a model: its seconds are measured, and a trace runs no model")
         if unused := [option for option, value in given.items() if value is not None]:
             raise OfframpError(f"{unused[0]} goes with a model: a trace holds its rows, labels and metrics already")
         traces = {out or trace.parent: TraceBase.load(trace)}
@@ -134,7 +148,10 @@ def evaluate_command(
         files = write_results(results, folder, report=not no_report)
         if legacy_npy is not None:
             place = legacy_npy / one.split if len(traces) > 1 else legacy_npy
-            files += write_legacy_arrays(one, place)
+            rows = rows_of(opened, chosen, one.split, max_length, limit)
+            typer.echo(f"measuring {len(rows):,} rows one by one, 13 times", err=True)
+            run_as = {"device": device, "precision": precision or "fp32", "backend": backend, "threads": threads}
+            files += write_legacy_arrays(one, place, one_by_one(opened, rows, **run_as))
         if as_json:
             typer.echo(json.dumps(dataclasses.asdict(results), ensure_ascii=False))
         else:
@@ -173,6 +190,8 @@ def show(results: Results, files: list[Path]) -> None:
         console.print(
             f"{settings['source']} has no labels: answers are compared with those of full depth", soft_wrap=True
         )
+    if results.full_depth.scores and "reference" not in settings:
+        console.print(f"no ELUE score: no reference curve for {results.task} (--reference gives one)", style="dim")
     tables = [shown.exits_table(results), shown.policies_table(results), shown.pareto_table(results)]
     if results.point:
         tables += [shown.point_table(results, results.point), shown.histogram_table(results.point)]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from offramp.errors import OfframpError
+from offramp.evaluation.elue import RESULTS, with_reference
 from offramp.evaluation.key_figures import key_figures, main_metric, shown_metrics, value
 from offramp.evaluation.plots import write_plots
 from offramp.evaluation.report import by_task, recipe_of, write_report
@@ -25,7 +26,6 @@ from offramp.shipped import is_shipped, results_home
 from offramp.whole_file import whole_file
 
 FORMAT = 1
-RESULTS = "results.json"
 SEED = re.compile(r"[-_ .]*(?<![A-Za-z])seed[-_ =]?\d+", re.IGNORECASE)
 
 
@@ -57,6 +57,11 @@ class Comparison:
         """The rows of each task and split."""
         gated = any(one.gates for one in self.results)
         return {key: _rows(results, gated) for key, results in by_task(self.results).items()}
+
+    def without_reference(self) -> list[str]:
+        """The tasks that have no reference curve, and so no ELUE score."""
+        with_one = {one.task for one in self.results if any(sweep.elue is not None for sweep in one.sweeps)}
+        return sorted({one.task for one in self.results} - with_one)
 
     def averages(self) -> list[Row]:
         """One row a name over all tasks; none unless every name has every task, as averages would not compare."""
@@ -98,10 +103,12 @@ def compare(
     metric: str | None = None,
     policy: str | None = None,
     group_seeds: bool = False,
+    reference: str | Path | None = None,
 ) -> Comparison:
     """Read model folders, evaluation folders or results files and lay them side by side.
 
     `metric` and `policy` judge by another metric than the task's own, and by one policy instead of the best of all.
+    `reference` has the curves that the ELUE score is taken over, as `reference_curve` reads them.
     With `group_seeds`, names that differ in their seed only (`rome-seed1`, `rome-seed2`) are runs of one method.
     """
     if names is not None and len(names) != len(sources):
@@ -112,7 +119,7 @@ def compare(
             if path.resolve() in found:
                 raise OfframpError(f"{path} is named twice: name each result once")
             found[path.resolve()] = dataclasses.replace(results, name=names[number] if names else results.name)
-    chosen = [_by_metric(_by_policy(one, policy), metric) for one in found.values()]
+    chosen = [_by_metric(_by_policy(with_reference(one, reference), policy), metric) for one in found.values()]
     for group in by_task(chosen).values():
         _must_be_comparable(group)
     chosen = _by_seed(chosen) if group_seeds else _told_apart(chosen, list(found))

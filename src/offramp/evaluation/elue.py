@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from offramp.errors import OfframpError, one_line
-from offramp.evaluation.results import OperatingPoint
+from offramp.evaluation.results import OperatingPoint, Results
 
+RESULTS = "results.json"
 SHIPPED = "reference/minilm.json"
 
 
@@ -53,7 +54,8 @@ def reference_curve(task: str, file: str | Path | None = None) -> ReferenceCurve
     """A task's curve from a file, or from the one that comes with offramp; None where that one has none for the task.
 
     The file is JSON: `{"about": "…", "tasks": {"elue/sst-2": {"metric": "accuracy", "points": [[1865.9, 82.1], …]}}}`
-    with points of [millions of operations, score in percent].
+    with points of [millions of operations, score in percent]. Or it is a folder of models that were evaluated, such as
+    ElasticBERT cut after 1 to 12 layers, or the `results.json` of one: every exit of each is a point.
     """
     curves = _read(Path(file)) if file else _parse(_shipped(), SHIPPED)
     if file and task not in curves:
@@ -65,9 +67,33 @@ def _shipped() -> str:
     return resources.files("offramp.evaluation").joinpath(SHIPPED).read_text(encoding="utf-8")
 
 
+def with_reference(results: Results, file: str | Path | None) -> Results:
+    """The results with their ELUE scores over another reference curve; as they are where none is given."""
+    if file is None:
+        return results
+    curve = reference_curve(results.task, file)
+    assert curve is not None  # a file without one was refused
+    sweeps = [replace(one, elue=elue_score(one.points, curve) if one.points else None) for one in results.sweeps]
+    return replace(results, sweeps=sweeps, settings={**results.settings, "reference": curve.source})
+
+
+def _of_results(paths: Sequence[Path], source: str) -> dict[str, ReferenceCurve]:
+    """A curve for each task that models were evaluated on, by the task's own metric."""
+    found: dict[str, tuple[str, list[tuple[float, float]]]] = {}
+    for results in map(Results.read, paths):
+        metric, points = found.setdefault(results.task, (results.metric, []))
+        points += [(exit.mflops, 100 * exit.scores[metric]) for exit in results.exits if metric in exit.scores]
+    return {task: ReferenceCurve(metric, _points(points), source) for task, (metric, points) in found.items() if points}
+
+
 def _read(path: Path) -> dict[str, ReferenceCurve]:
+    if path.is_dir():
+        if not (paths := sorted(path.rglob(RESULTS))):
+            raise OfframpError(f"{path} holds no {RESULTS}: run offramp evaluate on the models in it first")
+        return _of_results(paths, str(path))
     try:
-        return _parse(path.read_text(encoding="utf-8"), str(path))
+        text = path.read_text(encoding="utf-8")
+        return _of_results([path], str(path)) if '"exits"' in text else _parse(text, str(path))
     except OSError as error:
         raise OfframpError(f"{path} cannot be read ({error.strerror})") from error
     except UnicodeDecodeError as error:

@@ -130,6 +130,11 @@ def _encoded(
     return rows, partial(collect, model, task, examples, rows, encoder)
 
 
+def rows_of(model: MultiExitModel, task: Task, split: str, max_length: int | None, limit: int | None) -> list[Row]:
+    """The tokens that `evaluate` runs a model on."""
+    return _encoded(model, task, first_rows(task.split(split), limit), max_length)[0]
+
+
 def default_splits(task: Task) -> tuple[str, ...]:
     if not task.dev_splits:
         raise OfframpError(f"{task.name} has no dev split here: it has {', '.join(task.splits)}; choose with --split")
