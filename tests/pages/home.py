@@ -129,7 +129,9 @@ def benchmarks(home: Path) -> None:
         (home / task / "test.tsv").write_text(text)
     (home / "squad").mkdir()
     for seed, split in enumerate(("train", "dev")):
-        squad_file(home / "squad" / f"{split}-v1.1.json", questions=9, version2=False, words=20, seed=seed)
+        for version in ("1.1", "2.0"):
+            path = home / "squad" / f"{split}-v{version}.json"
+            squad_file(path, questions=9, version2=version == "2.0", words=20, seed=seed)
 
 
 def checkpoints(home: Path) -> None:

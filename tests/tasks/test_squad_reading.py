@@ -15,6 +15,7 @@ import offramp
 from offramp.errors import OfframpError
 from offramp.tasks.squad import read_squad, trainable
 from offramp.tasks.squad.questions import NOWHERE
+from offramp.training.published import benchmark_of, published_recipe
 from tests.tasks.squad_made import document, entry, squad_file
 
 CONTEXT = "basel, north of basel"
@@ -160,13 +161,28 @@ def test_the_task_finds_its_files_and_its_record_makes_it_again(tmp_path: Path) 
             assert [known.split(split).questions[0].id for split in known.splits] == ["t", last]
 
 
+def test_both_versions_in_one_folder(tmp_path: Path) -> None:
+    """As `offramp data squad` writes them: each task finds its own, and so does its record."""
+    for split in ("train", "dev"):
+        squad_file(tmp_path / f"{split}-v1.1.json", entry(f"{split}1", ("basel", 9)))
+        squad_file(tmp_path / f"{split}-v2.0.json", entry(f"{split}2", is_impossible=True))
+    for name, version in (("squad", "1"), ("squad2", "2"), ("SQuAD-2", "2")):
+        made = offramp.task(name, data_dir=tmp_path)
+        for task in (made, offramp.task(**json.loads(json.dumps(made.record)))):
+            assert [task.split(split).questions[0].id for split in task.splits] == [f"train{version}", f"dev{version}"]
+            assert published_recipe("ebert", benchmark_of(task), "bert").schedule.batch_size == 12  # type: ignore[attr-defined]
+
+
 def test_the_task_refuses_what_it_cannot_tell(tmp_path: Path) -> None:
     with pytest.raises(OfframpError, match=r"expected train….json or dev….json.*it has no .json file"):
         offramp.task("squad", data_dir=tmp_path)
-    for name in ("dev-v1.1.json", "dev-v2.0.json"):
+    for name in ("dev-v1.1.json", "dev-v1.1.json.xz"):
         squad_file(tmp_path / name, entry("d", ("basel", 9)))
-    with pytest.raises(OfframpError, match=r"dev-v1.1.json and dev-v2.0.json could each be dev"):
+    with pytest.raises(OfframpError, match=r"dev-v1.1.json and dev-v1.1.json.xz could each be dev"):
         offramp.task("squad", data_dir=tmp_path)
+    with pytest.raises(OfframpError, match=r"expected files of SQuAD 2.0, as dev-v2.0.json"):
+        offramp.task("squad2", data_dir=tmp_path)
+    squad_file(tmp_path / "dev-v2.0.json", entry("d", ("basel", 9)))
     with pytest.raises(OfframpError, match="expected the folder of its files"):
         offramp.task("squad")
     with pytest.raises(OfframpError, match="does not exist"):

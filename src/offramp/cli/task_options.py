@@ -19,7 +19,9 @@ def _option(help: str, *names: str) -> Any:
     return typer.Option(*names, help=help, rich_help_panel=PANEL)
 
 
-TaskName = Annotated[str | None, _option("A task of GLUE or ELUE (sst-2, rte, elue/mrpc …), or squad.", "--task")]
+TaskName = Annotated[
+    str | None, _option("A task of GLUE or ELUE (sst-2, rte, elue/mrpc …), squad or squad2.", "--task")
+]
 DataDir = Annotated[Path | None, _option("Folder with the task's official files, or the folder above it.")]
 Data = Annotated[
     str | None,

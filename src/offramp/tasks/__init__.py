@@ -22,7 +22,7 @@ def task(name: str | None = None, *, data_dir: str | Path | None = None, **own: 
     dev="dev.json")`. `task(**old.record)` makes a task again.
     """
     if is_squad(name, own):
-        return squad_task(data_dir, **own)
+        return squad_task(data_dir, name=str(name), **own)
     if any(own.get(place) is not None for place in ("data", "dev", "test")):
         if data_dir is not None:
             raise OfframpError("data_dir is for GLUE and ELUE tasks, data for own files: expected one of them")
@@ -31,5 +31,5 @@ def task(name: str | None = None, *, data_dir: str | Path | None = None, **own: 
     if unused:
         raise OfframpError(f"{unused[0]} is for own data: give a file or a hub data set, too (--data)")
     if name is None:
-        raise OfframpError("no task: name one of GLUE or ELUE, or squad (--task), or give a file (--data)")
+        raise OfframpError("no task: name one of GLUE or ELUE, squad or squad2 (--task), or give a file (--data)")
     return benchmark_task(name, data_dir)

@@ -16,6 +16,7 @@ from offramp.interop.checkpoint import CONFIG, GOOGLE_CONFIG, read_json, tensorf
 from offramp.recipes import EBERT, ELBERT, REGISTRY, DeeBERT, Plain, Recipe, Schedule
 from offramp.recipes.deebert import SD_GAMMA
 from offramp.shipped import resolve
+from offramp.tasks.squad.squad_task import VERSIONS as SQUAD_VERSIONS
 from offramp.tasks.task import Task
 
 LAST_LOSS_FIRST = {"mnli", "qqp"}
@@ -63,7 +64,7 @@ def published_recipe(name: str, benchmark: str | None, family: str) -> Recipe:
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), epochs=ROBERTA_EPOCHS)
     if name == "ebert" and family == "roberta":
         changes |= EBERT_ROBERTA
-    if name == "ebert" and kind == "squad":
+    if name == "ebert" and kind in SQUAD_VERSIONS:
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), **EBERT_SQUAD)
     return dataclasses.replace(recipe, **changes)
 

@@ -16,18 +16,21 @@ from offramp.tasks.squad.reading import read_squad
 from offramp.tasks.task import Task
 
 NAME = "squad"
+VERSIONS = {NAME: "1.1", "squad2": "2.0"}
+"""Which version a task's name means, where a folder has both. With `squad` alone any version that is there will do."""
 METRICS = ("f1", "exact")
 VERSION = re.compile(r"v?(\d\.\d)")
 
 
 def is_squad(name: str | None, own: dict[str, Any]) -> bool:
     """Whether a task's name means SQuAD. Where a column is named, too, it is a user's own table of that name."""
-    return name is not None and plain(name) == NAME and own.get("text") is None
+    return name is not None and plain(name) in VERSIONS and own.get("text") is None
 
 
 def squad_task(
     data_dir: str | Path | None = None,
     *,
+    name: str = NAME,
     data: str | Path | None = None,
     dev: str | Path | None = None,
     test: str | Path | None = None,
@@ -36,9 +39,10 @@ def squad_task(
     """SQuAD, or data in its format: whether it is 1.1 or 2.0, each file says itself (`read_squad`).
 
     `data_dir` is a folder with files called `train…json`, `dev…json`, or `…-train…json`, plain or packed; of several
-    for a split, the one of the same version (`v1.1`) as the others' counts. Or the files are named: `data` (to train
-    on), `dev` and `test`.
+    for a split, the one of the same version (`v1.1`) as the others' counts, or else that which the task's name means:
+    `squad` is 1.1, `squad2` is 2.0. Or the files are named: `data` (to train on), `dev` and `test`.
     """
+    name = plain(name)
     option = next((name for name, value in unused.items() if value is not None), None)
     if option:
         raise OfframpError(f"{option} is for own data with labels: squad takes data_dir, or data, dev and test")
@@ -46,20 +50,20 @@ def squad_task(
         raise OfframpError("squad: expected its folder (data_dir) or its training file (data), not both")
     folder = data_dir if data_dir is not None else data if data is not None and Path(data).is_dir() else None
     named = {"train": data if folder is None else None, "dev": dev, "test": test}
-    paths = {} if folder is None else _in_folder(Path(folder), {split for split, path in named.items() if path})
+    paths = {} if folder is None else _in_folder(Path(folder), {split for split, path in named.items() if path}, name)
     paths |= {split: Path(path) for split, path in named.items() if path is not None}
     if not paths:
         raise OfframpError("squad: expected the folder of its files (data_dir), or files (data, dev)")
     for path in paths.values():
         check_file(path)  # now, and not after hours of training
     return Task(
-        name=NAME,
+        name=name,
         labels=(),
         metrics=METRICS,
         pair=True,
         readers={split: _reader(paths[split]) for split in SPLITS if split in paths},
         record={
-            "name": NAME,
+            "name": name,
             "data_dir": place(data_dir),
             "data": place(data),
             "dev": place(dev),
@@ -73,7 +77,7 @@ def _reader(path: Path) -> Callable[[], Questions]:
     return lambda: read_squad(path)
 
 
-def _in_folder(folder: Path, given: set[str]) -> dict[str, Path]:
+def _in_folder(folder: Path, given: set[str], name: str) -> dict[str, Path]:
     """The file of each split that is not given by name."""
     if not folder.is_dir():
         raise OfframpError(f"{folder} is not a folder: expected one with SQuAD's train-v1.1.json and dev-v1.1.json")
@@ -83,8 +87,15 @@ def _in_folder(folder: Path, given: set[str]) -> dict[str, Path]:
     if not found and not given:
         there = ", ".join(path.name for path in files[:5]) or "no .json file"
         raise OfframpError(f"{folder}: expected train….json or dev….json (plain, .xz, .gz or .bz2): it has {there}")
-    versions = {_version(paths[0]) for paths in found.values() if len(paths) == 1} - {None}
-    return {split: _only(folder, split, paths, versions) for split, paths in found.items()}
+    if name != NAME:
+        found = {
+            split: [path for path in paths if _version(path) in (None, VERSIONS[name])]
+            for split, paths in found.items()
+        }
+        if not any(found.values()) and not given:
+            raise OfframpError(f"{folder}: expected files of SQuAD {VERSIONS[name]}, as dev-v{VERSIONS[name]}.json")
+    versions = {_version(paths[0]) for paths in found.values() if len(paths) == 1} - {None} or {VERSIONS[name]}
+    return {split: _only(folder, split, paths, versions) for split, paths in found.items() if paths}
 
 
 def _only(folder: Path, split: str, paths: list[Path], versions: set[str | None]) -> Path:
