@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import offramp
 from offramp.engine import Engine
 from offramp.policies import Entropy, Fixed, Patience, Policy, Window, policy_from_json
+from offramp.tasks.encoding import Row, text_encoder
 from tests.command_line import Result
 from tests.generated import backbone_folder, reviews_file
 from tests.originals import elasticbert_release, elbert_start, google_albert, original_folder
@@ -222,3 +224,24 @@ def test_a_classifier_of_two_layers_answers_alike_in_every_backend(tmp_path: Pat
         assert ours.scores == pytest.approx(theirs.scores, abs=1e-4)
     again = offramp.load(tmp_path / "saved")
     assert all((again.state_dict()[name] == value).all() for name, value in model.state_dict().items())
+
+
+def test_ebert_answers_as_if_padded_on_request(run: Run, tmp_path: Path) -> None:
+    """The original's answers depend on `max_seq_length`; ours only where that is asked for."""
+    original = original_folder(tmp_path / "original", "ebert_bert_cls")
+    text = "a good film"
+
+    def score(*options: str) -> float:
+        done = run("predict", original, text, "--backend", "torch", *options)
+        assert done.status == 0, done.err
+        return float(json.loads(done.out)["score"])
+
+    model = offramp.load(original)
+    encoder = text_encoder(model, 32)
+    batch = encoder.pad([*encoder([text]), Row([0] * 32, [0] * 32)])  # as the original pads it
+    with torch.no_grad():
+        padded = model(**{name: tensor[:1] for name, tensor in batch.items()}).logits.softmax(-1).max().item()
+    assert score("--max-length", "32", "--original-padding") == pytest.approx(padded, abs=1e-5)
+    assert score("--max-length", "32") == score("--max-length", "16")
+    refused = run("predict", original_folder(tmp_path / "other", "deebert_bert"), text, "--original-padding")
+    assert "the model has no gates that look at padding" in refused.err

@@ -22,3 +22,10 @@ MaxLength = Annotated[int | None, option(help="Cut texts (or windows on them) to
 OtherPrecision = Annotated[str | None, option(help="bf16, fp16 (GPU) or int8 (CPU) instead of the weights' own.")]
 Limit = Annotated[int | None, option(min=1, help="Only the first so many rows, or questions.")]
 Fresh = Annotated[bool, option("--fresh", help="Run the model even if a true trace is there.")]
+OriginalPadding = Annotated[
+    bool,
+    option(
+        "--original-padding",
+        help="For EBERT's checkpoints: answer as its program does, which pads every row to the full length.",
+    ),
+]

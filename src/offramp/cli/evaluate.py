@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 
 from offramp.cli.app import app
-from offramp.cli.engine_options import Backend, BatchSize, Device, Fresh, Limit, MaxLength, OtherPrecision, Threads
+from offramp.cli.engine_options import (
+    Backend,
+    BatchSize,
+    Device,
+    Fresh,
+    Limit,
+    MaxLength,
+    OriginalPadding,
+    OtherPrecision,
+    Threads,
+)
 from offramp.cli.evaluated_rows import rows_bar, rows_to_evaluate, splits_to_evaluate, trace_folder
 from offramp.cli.own_policy import say_own_policy
 from offramp.cli.task_options import Data, DataDir, LabelColumn, Metric, PairColumn, TaskName
@@ -77,6 +87,7 @@ def evaluate_command(
     backend: Backend = "auto",
     threads: Threads = None,
     limit: Limit = None,
+    original_padding: OriginalPadding = False,
     legacy_npy: Annotated[
         Path | None,
         typer.Option(
@@ -118,6 +129,8 @@ def evaluate_command(
         curve = reference_curve(next(iter(traces.values())).task, reference)
     else:
         opened = load(str(model))
+        if original_padding:
+            opened.pad_gates_to(cut_to(opened, max_length))
         home = results_home(str(model))
         own = folder_policy(Path(opened.name_or_path or home))
         if policy is None and own and own[1] is None:  # gates are as they are

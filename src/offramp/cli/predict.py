@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli.app import app
-from offramp.cli.engine_options import Backend, BatchSize, Device, Precision, Threads
+from offramp.cli.engine_options import Backend, BatchSize, Device, OriginalPadding, Precision, Threads
 from offramp.cli.own_policy import say_own_policy
 from offramp.cli.predict_folder import EngineName, RowsPerPart, Workers, predict_folder
 from offramp.cli.predict_progress import rows_progress
@@ -107,6 +107,7 @@ def predict(
     precision: Precision = "auto",
     backend: Backend = "auto",
     threads: Threads = None,
+    original_padding: OriginalPadding = False,
     engine: EngineName = "local",
     workers: Workers = None,
     rows_per_part: RowsPerPart = None,
@@ -121,7 +122,7 @@ def predict(
     --engine ray, is answered into a folder of parts; the same command again does what is missing.
     """
     from offramp.engine import Engine
-    from offramp.engine.coverage import RunAs
+    from offramp.engine.coverage import RunAs, cut_to
     from offramp.interop import load
     from offramp.policies import policy_from_text
     from offramp.prediction import SpanPredictor
@@ -132,6 +133,8 @@ def predict(
 
     policies: list[Policy | None] = [policy_from_text(one) for one in policy or []] or [None]
     opened = load(model)
+    if original_padding:
+        opened.pad_gates_to(cut_to(opened, max_length))
     settings: dict[str, Any] = {"max_length": max_length, "batch_size": batch_size, "device": device}
     settings |= {"precision": precision, "backend": backend, "threads": threads}
     if not policy:
@@ -158,6 +161,7 @@ def predict(
     if engine != "local" or (input is not None and os.path.isdir(input)):  # noqa: PTH112 - Path.is_dir may raise
         refuse("has no meaning for a folder of answers", pair=pair, task=task, data_dir=data_dir, split=split)
         refuse("has no meaning for a folder of answers", submission=submission, original_names=original_names or None)
+        refuse("has no meaning for a folder of answers", original_padding=original_padding or None)
         refuse("is not needed for a folder of answers: the same command goes on", resume=resume or None)
         if len(policies) > 1 or input is None:
             raise OfframpError("expected a file or a folder to answer, and one policy")

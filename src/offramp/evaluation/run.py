@@ -168,6 +168,8 @@ def fingerprint(
     mark.update(model.config.to_json_string(use_diff=False).encode())
     order = [] if task.kind == "span" else label_order(model, task)
     asked = [task.name, task.labels, task.metrics, order, examples.digest(), precision]
+    if model.gates is not None and model.gates.padding is not None:
+        asked.append(f"padded to {len(model.gates.padding) - 1}")
     mark.update(json.dumps([asked, [[row.input_ids, row.token_type_ids] for row in rows]]).encode())
     return mark.hexdigest()
 

@@ -127,6 +127,10 @@ class LayerGates(nn.Module):
 class Gates(nn.Module):
     """The gates of a model."""
 
+    padding: Tensor | None
+    """Of a model whose first gates see padding: (T + 1, d), where rows are to be answered as if all were padded
+    to T tokens. Row i is the sum of what padding is embedded as from place i on."""
+
     def __init__(self, backbone: Backbone, settings: GateSettings) -> None:
         super().__init__()
         settings.check(backbone.config.intermediate_size)
@@ -136,6 +140,7 @@ class Gates(nn.Module):
         self.layers = nn.ModuleList(LayerGates(backbone, settings, layer) for layer in folded)
         self.mode: Mode = "sample"
         self.in_training = True
+        self.register_buffer("padding", None, persistent=False)
 
     def layer(self, index: int) -> LayerGates:
         """The gates of one layer (0-based)."""
@@ -174,6 +179,10 @@ class Gates(nn.Module):
         """What the head gates of a layer (0-based) see of its input: (B, T, d) to (B, d)."""
         if layer:
             return first_real_token(hidden, attention_mask)
+        if self.padding is not None:
+            lengths, longest = attention_mask.sum(1), len(self.padding) - 1
+            real = (hidden * attention_mask.unsqueeze(-1)).sum(1)
+            return (real + self.padding[lengths.clamp(max=longest)]) / lengths.clamp(min=longest).unsqueeze(1)
         if self.settings.first_input == "padded_mean":
             return hidden.mean(1)
         return mean_over(hidden, attention_mask)
@@ -198,4 +207,4 @@ def refuse_other_activations(backbone: Backbone) -> None:
 
 def gates_see_padding(gates: Gates | None) -> bool:
     """Whether the first of them look at padding, too, as EBERT's own do: a row then depends on how far it is padded."""
-    return gates is not None and gates.settings.first_input == "padded_mean"
+    return gates is not None and gates.settings.first_input == "padded_mean" and gates.padding is None

@@ -27,7 +27,7 @@ from offramp.models.exits import Exits
 from offramp.models.folding import shrink
 from offramp.models.gate_settings import GateSettings
 from offramp.models.gated_layer import gated_layer
-from offramp.models.gates import Gates, Kept
+from offramp.models.gates import Gates, Kept, gates_see_padding
 from offramp.models.loading import checked_from_pretrained
 from offramp.models.modes import answering
 from offramp.models.objectives import Classification, Objective, Regression, Span
@@ -129,6 +129,19 @@ class MultiExitPreTrainedModel(PreTrainedModel):
         self.gates = gates.to(device=like.device, dtype=like.dtype).train(self.training)
         self.config.gates = settings.to_json()
         self.skipping = None
+
+    @torch.no_grad()
+    def pad_gates_to(self, length: int) -> None:
+        """Answer from now on as if every row were padded to so many tokens, as EBERT's program pads them.
+
+        Its first gates look at the padding, too. Nothing is computed for it: what it adds to their input is known.
+        """
+        if not gates_see_padding(self.gates):
+            raise OfframpError("the model has no gates that look at padding: how far rows are padded changes nothing")
+        ids = torch.full((1, length), int(self.backbone.config.pad_token_id or 0), device=self.device)
+        embedded = self.backbone.embed(ids)[0]  # (T, d)
+        after = embedded.flip(0).cumsum(0).flip(0)
+        self.gates.padding = torch.cat([after, torch.zeros_like(after[:1])])  # type: ignore[union-attr]
 
     def set_gate_threshold(self, threshold: float) -> None:
         """Keep heads and neurons whose gates' logits are at least this."""
