@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import offramp
 from offramp.tasks.benchmarks import find_benchmark
 from tests.command_line import Result
 from tests.generated import backbone_folder, reviews_file
+from tests.training.test_run import StopAt
 
 Run = Callable[..., Result]
 QUICK = ("--epochs", "1", "--batch-size", "16", "--learning-rate", "5e-3", "--quiet")
@@ -180,6 +182,84 @@ def test_tensorboard(run: Run, backbone: Path, data: Path, tmp_path: Path, recip
         assert scores == pytest.approx([look["exit_2"] for look in told["history"]])
 
 
+WANDB = """
+import json
+from types import SimpleNamespace
+
+run, config = None, {}
+
+
+def tell(**told):
+    with open("told.jsonl", "a") as file:
+        print(json.dumps(told), file=file)
+
+
+def init(project, name):
+    global run
+    run = SimpleNamespace(id="1", name=name, url="", summary={}, _label=lambda **_: None)
+    tell(begins=name, project=project)
+
+
+def log(values):
+    tell(step=values["train/global_step"])
+
+
+def finish(exit_code=None):
+    global run
+    run = None
+    tell(ends=exit_code)
+"""
+
+
+@pytest.fixture
+def wandb_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """What a stand-in for Weights & Biases was told so far."""
+    for file, text in {"__init__": WANDB, "sdk/lib/config_util": "class ConfigError(Exception): ...\n"}.items():
+        (tmp_path / "wandb" / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "wandb" / f"{file}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    yield lambda: [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
+    for module in [module for module in sys.modules if module.split(".")[0] == "wandb"]:
+        del sys.modules[module]
+
+
+TWO_PHASES = ("--recipe", "deebert", "--max-steps", "20", "--report-to", "wandb")
+
+
+@pytest.mark.parametrize(("options", "name"), [((), "model"), (("--run-name", "my run"), "my run")])
+def test_one_wandb_run_for_all_phases(
+    run: Run, backbone: Path, data: Path, tmp_path: Path, wandb_is_told: Any, options: tuple[str, ...], name: str
+) -> None:
+    """Its steps go on from phase to phase."""
+    done = train(run, backbone, data, tmp_path / "model", *TWO_PHASES, *options)
+    assert done.status == 0, done.err
+    first, *told, last = wandb_is_told()
+    assert first == {"begins": name, "project": "huggingface"}
+    assert last == {"ends": 0}
+    steps = [one["step"] for one in told]
+    assert steps == sorted(steps)
+    assert {10, 20, 30, 40} <= set(steps)
+
+
+def test_a_resumed_run_tells_wandb_how_many_steps_went_before(
+    run: Run, backbone: Path, data: Path, tmp_path: Path, wandb_is_told: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        StopAt(patch, "exits", 5)
+        train(run, backbone, data, tmp_path / "model", *TWO_PHASES)
+    stopped = len(wandb_is_told())
+    assert wandb_is_told()[-1] == {"ends": 1}
+    done = run("train", "--resume", "--out", tmp_path / "model", "--report-to", "wandb", "--run-name", "again")
+    assert done.status == 0, done.err
+    first, *told, last = wandb_is_told()[stopped:]
+    assert (first["begins"], last["ends"]) == ("again", 0)
+    steps = [one["step"] for one in told]
+    assert steps == sorted(steps)
+    assert (steps[0] > 20, steps[-1]) == (True, 40)
+
+
 FILES: dict[str, bytes] = {
     "empty.csv": b"",
     "header.csv": b"review,verdict\n",
@@ -226,6 +306,12 @@ WRONG: list[tuple[tuple[str, ...], str]] = [
     ((*OWN, "--data", "{good}", "--learning-rate", "nan"), "learning rate must be more than 0, not nan"),
     ((*OWN, "--data", "{good}", "--learning-rate", "20"), "learning rate must be at most 1, not 20"),
     ((*OWN, "--data", "{good}", "--warmup", "7"), "warmup must be at most 1, not 7"),
+    ((*OWN, "--data", "{good}", "--max-steps", "-1"), "max steps must be more than 0, not -1"),
+    ((*OWN, "--data", "{good}", "--warmup-steps", "-1"), "warmup steps must be 0 or more, not -1"),
+    ((*OWN, "--data", "{good}", "--adam-epsilon", "0"), "adam epsilon must be more than 0, not 0"),
+    ((*OWN, "--data", "{good}", "--stride", "0"), "stride must be 1 or more, not 0"),
+    ((*OWN, "--data", "{good}", "--early-stopping", "-1"), "early stopping must be 0 or more, not -1"),
+    ((*OWN, "--data", "{good}", "--dev-share", "0", "--early-stopping", "3"), "no dev rows to stop early by"),
     ((*OWN, "--data", "{good}", "--seed", "-1"), "seed must be 0 or more"),
     ((*OWN, "--data", "{good}", "--dev-share", "0", "--keep", "best"), "no dev rows to tell the best weights by"),
     ((*OWN, "--data", "{good}", "--dev-share", "1.5"), "dev share 1.5"),
@@ -240,6 +326,8 @@ FOUND_LATE: list[tuple[tuple[str, ...], str]] = [
     ((*OWN, "--data", "{good}", "--pooling", "median"), "median"),
     ((*OWN, "--data", "{good}", "--max-length", "1000"), "max length 1000: the model takes 8 to 40 tokens"),
     ((*OWN, "--data", "{good}", "--report-to", "carrier-pigeon"), "carrier-pigeon"),
+    ((*OWN, "--data", "{good}", "--warmup-steps", "999"), "has only 10 steps"),
+    ((*OWN, "--data", "{good}", "--stride", "64"), "stride 64: reviews has no contexts to read in windows"),
     (("--data", "{good}", "--label", "verdict", "--backbone", "{data}/nothing"), "nothing"),
     (("--data", "{good}", "--label", "verdict", "--backbone", "{data}"), "{data}"),
     (("--task", "rte", "--data-dir", "{data}/glue", "--backbone", "{backbone}"), "train.tsv:3: label 'perhaps'"),

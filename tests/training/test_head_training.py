@@ -71,6 +71,14 @@ def test_one_step_is_that_of_the_whole_model(family: str, head: str, tmp_path: P
     assert all(p.requires_grad and p.grad is None for p in model.parameters())
 
 
+def test_steps_may_end_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    model = tiny_model()
+    states, counts = seen(model, tmp_path, 200), list[tuple[int, int]]()
+    [phase] = Frozen(schedule=replace(ONE_STEP, max_steps=6)).phases(model)
+    assert train_heads(model, phase, states, on_step=lambda done, steps, _: counts.append((done, steps))) == 6
+    assert counts == [(done, 6) for done in range(1, 7)]
+
+
 def test_exits_come_to_say_what_the_last_says(tmp_path: Path) -> None:
     model = tiny_model(pooling=["mean", "mean", "mean", "first"])
     states = seen(model, tmp_path, 200)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -27,6 +29,33 @@ def test_a_single_step_does_not_rise(steps: int, rates: list[float]) -> None:
     recipe = Plain(Schedule(learning_rate=1.0, epochs=1, warmup=0.06))
     taken = train_on_batches(tiny_model(), recipe, [BATCH] * steps, make_optimiser=torch.optim.SGD)
     assert [step.learning_rates[0] for step in taken] == pytest.approx(rates)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"),
+    [
+        ({"max_steps": 5}, [1.0, 0.8, 0.6, 0.4, 0.2]),  # two batches an epoch: in the middle of the third
+        ({"max_steps": 1}, [1.0]),
+        ({"warmup_steps": 1}, [0.0, 1.0, 2 / 3, 1 / 3]),
+        ({"warmup_steps": 0, "warmup": 0.5}, [1.0, 0.75, 0.5, 0.25]),
+        ({"warmup_steps": 2, "max_steps": 4, "epochs": 9}, [0.0, 0.5, 1.0, 0.5]),
+    ],
+)
+def test_steps_override_epochs_and_shares(schedule: dict[str, Any], rates: list[float]) -> None:
+    recipe = Plain(Schedule(**{"learning_rate": 1.0, "epochs": 2, **schedule}))
+    taken = train_on_batches(tiny_model(), recipe, [BATCH] * 2, make_optimiser=torch.optim.SGD)
+    assert [step.learning_rates[0] for step in taken] == pytest.approx(rates)
+
+
+def test_adam_has_the_epsilon_of_the_schedule() -> None:
+    """One so large that the first step is the gradient over it, where it would be the learning rate."""
+    moved = []
+    for epsilon in (1e-8, 1e6):
+        model = without_dropout(tiny_model())
+        before = model.exits.classifiers["3"].weight.detach().clone()
+        train_on_batches(model, Plain(Schedule(learning_rate=1e-3, epochs=1, adam_epsilon=epsilon)), [BATCH])
+        moved.append(float((model.exits.classifiers["3"].weight.detach() - before).abs().max()))
+    assert moved == [pytest.approx(1e-3, rel=1e-2), pytest.approx(0.0, abs=1e-8)]
 
 
 def test_every_row_counts_the_same_however_batches_are_cut() -> None:

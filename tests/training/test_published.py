@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 import offramp
+from offramp.recipes import Plain, Recipe
 from offramp.tasks.benchmarks import find_benchmark
 from offramp.training.plan import Plan
 from offramp.training.published import backbone_family, benchmark_of
@@ -49,6 +51,51 @@ def test_own_files_are_no_benchmarks_whatever_they_are_called(tmp_path: Path) ->
     for name in ("mnli", "squad"):
         own = offramp.task(data=reviews_file(tmp_path / f"{name}.csv", 40), label="verdict")
         assert (own.name, benchmark_of(own)) == (name, None)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "asked", "looks"),
+    [
+        ("plain", {}, (10, 50, "best")),
+        ("plain", {"eval_steps": 7}, (10, 7, "best")),
+        ("plain", {"early_stopping": 3}, (3, None, "best")),
+        ("plain", {"early_stopping": 0}, (0, None, "last")),
+        ("elasticbert", {}, (0, None, "last")),
+        (Plain(), {}, (0, None, "last")),
+    ],
+)
+def test_a_static_elasticbert_stops_early(
+    recipe: str | Recipe,
+    asked: dict[str, int],
+    looks: tuple[int, int | None, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plans: list[Plan] = []
+    monkeypatch.setattr("offramp.training.run.run", lambda plan, *_: plans.append(plan))
+    (tmp_path / "config.json").write_text('{"model_type": "elasticbert"}')
+    task = offramp.task(data=reviews_file(tmp_path / "reviews.csv", 40), label="verdict")
+    offramp.train(tmp_path, task, tmp_path / "model", recipe, **asked)
+    [plan] = plans
+    assert (plan.early_stopping, plan.eval_steps, plan.keep) == looks
+
+
+def test_without_dev_rows_nothing_stops_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A preset is left out, and that is said; what was asked for is refused."""
+    plans: list[Plan] = []
+    monkeypatch.setattr("offramp.training.run.run", lambda plan, *_: plans.append(plan))
+    (tmp_path / "config.json").write_text('{"model_type": "elasticbert"}')
+    task = offramp.task(data=reviews_file(tmp_path / "reviews.csv", 40), label="verdict", dev_share=0)
+    with caplog.at_level(logging.WARNING, logger="offramp"):
+        offramp.train(tmp_path, task, tmp_path / "model", "plain")
+    assert (plans[0].early_stopping, plans[0].eval_steps, plans[0].keep) == (0, None, "last")
+    assert [record.getMessage() for record in caplog.records] == [
+        "reviews has no dev rows: training without ElasticBERT's early stopping"
+    ]
+    with pytest.raises(offramp.OfframpError, match="reviews has no dev rows to stop early by"):
+        offramp.train(tmp_path, task, tmp_path / "model", "plain", early_stopping=3)
 
 
 @pytest.mark.parametrize(

@@ -74,6 +74,19 @@ def test_learns(recipe: Recipe, backbone: Path, task: Task, tmp_path: Path) -> N
     assert answer.text in "it was very great a film"
 
 
+def test_the_stride_of_training_is_that_of_answers(backbone: Path, task: Task, tmp_path: Path) -> None:
+    """Three words fit beside the question: with a stride of 1 a context is read word by word, not at once."""
+    counts = {}
+    for stride in (None, 1):
+        folder, settings = tmp_path / str(stride), {"max_length": 14, "stride": stride, "quiet": True}
+        offramp.train(backbone, task, folder, Plain(), max_steps=1, **settings)  # type: ignore[arg-type]
+        assert json.loads((folder / "training.json").read_text())["stride"] == (stride or 128)
+        assert offramp.load(folder).config.window_stride == (stride or 128)
+        trace = offramp.evaluate(folder)
+        counts[stride] = len(trace.lengths)
+    assert counts[1] > counts[None]
+
+
 def test_an_answer_that_is_nowhere_is_counted_and_left_out(
     backbone: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

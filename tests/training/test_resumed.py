@@ -88,6 +88,42 @@ def test_a_run_whose_plan_names_no_rows_goes_on(begun: tuple[Path, Callable[[], 
     go_on()
 
 
+def test_a_run_whose_plan_lacks_newer_settings_goes_on(begun: tuple[Path, Callable[[], Any]]) -> None:
+    """As earlier versions wrote it: the new settings were not there, and are what they are unless told."""
+    rows, go_on = begun
+    plan = rows.parent / "model" / "checkpoints" / "plan.json"
+    written = json.loads(plan.read_text())
+    for name in ("stride", "early_stopping"):
+        del written[name]
+    for name in ("max_steps", "warmup_steps", "adam_epsilon"):
+        del written["recipe"]["schedule"][name]
+    plan.write_text(json.dumps(written))
+    go_on()
+    record = json.loads((rows.parent / "model" / "training.json").read_text())
+    assert record["recipe"]["schedule"]["adam_epsilon"] == 1e-8
+
+
+@pytest.mark.parametrize("eval_steps", [3, None])
+def test_a_run_that_stops_early_does_so_when_it_is_resumed(
+    eval_steps: int | None, backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the middle of its looks without a better score, and where the last of them was."""
+    settings: dict[str, Any] = {"early_stopping": 2, "eval_steps": eval_steps, "quiet": True}
+    recipe = quick("plain", epochs=8, learning_rate=1e-6)
+    offramp.train(backbone, task, tmp_path / "whole", recipe, **settings)
+    [phase] = json.loads((tmp_path / "whole" / "training.json").read_text())["phases"]
+    assert phase["steps"] < 8 * 14
+    for number, step in enumerate((phase["steps"] - 2, phase["steps"])):
+        with monkeypatch.context() as patch:
+            StopAt(patch, "fine-tune", step)
+            with pytest.raises(Interrupted, match=f"stopped at step {step}"):
+                offramp.train(backbone, task, tmp_path / "model", recipe, **settings, resume=number > 0)
+    offramp.train(backbone, task, tmp_path / "model", recipe, **settings, resume=True)
+    [resumed] = json.loads((tmp_path / "model" / "training.json").read_text())["phases"]
+    assert resumed["history"] == phase["history"]
+    assert same(weights(tmp_path / "whole"), weights(tmp_path / "model"))
+
+
 def test_the_best_weights_of_a_run_stopped_often_are_those_of_one_that_was_not(
     backbone: Path, task: Task, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,35 @@ def test_the_best_weights_are_kept(backbone: Path, task: Task, tmp_path: Path) -
     assert "chosen on these rows" in (tmp_path / "model" / "README.md").read_text()
 
 
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_steps_may_end_in_the_middle_of_an_epoch(keep: str, backbone: Path, task: Task, tmp_path: Path) -> None:
+    """Where there is a look, too: the only one, if the first epoch does not end."""
+    settings: dict[str, Any] = {"max_steps": 5, "warmup_steps": 1, "adam_epsilon": 1e-6, "keep": keep}
+    offramp.train(backbone, task, tmp_path / "model", quick("deebert"), quiet=True, **settings)
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    assert [phase["steps"] for phase in record["phases"]] == [5, 5]
+    assert [len(phase["history"]) for phase in record["phases"]] == [1, 1]
+    wanted = {"max_steps": 5, "warmup_steps": 1, "adam_epsilon": 1e-6}
+    assert wanted.items() <= record["recipe"]["schedule"].items()
+    card = (tmp_path / "model" / "README.md").read_text()
+    assert "| max steps | 5 |" in card
+    assert "None" not in card
+
+
+def test_a_phase_stops_when_dev_scores_do_not_rise(backbone: Path, task: Task, tmp_path: Path) -> None:
+    """Each phase by its own looks; the best weights are kept."""
+    settings: dict[str, Any] = {"early_stopping": 2, "eval_steps": 3, "learning_rate": 1e-6, "epochs": 3}
+    offramp.train(backbone, task, tmp_path / "model", quick("deebert"), quiet=True, **settings)
+    record = json.loads((tmp_path / "model" / "training.json").read_text())
+    assert (record["early_stopping"], record["keep"]) == (2, "best")
+    for phase in record["phases"]:
+        scores = [look["score"] for look in phase["history"]]
+        best = scores.index(max(scores))
+        assert len(scores) == best + 3 < 14
+        assert phase["steps"] == 3 * len(scores)
+    assert record["dev"]["exits"]["3"] == max(look["exit_3"] for look in record["phases"][0]["history"])
+
+
 @pytest.mark.parametrize(
     ("recipe", "keep", "chosen"),
     [
@@ -259,8 +288,11 @@ def test_published_settings() -> None:
     assert published_recipe("romebert", "glue/mnli", "bert").first == "last"  # type: ignore[attr-defined]
     assert published_recipe("romebert", "qqp", "bert").first == "last"  # type: ignore[attr-defined]
     assert published_recipe("romebert", "glue/rte", "bert").first == "distillation"  # type: ignore[attr-defined]
-    assert schedule(published_recipe("deebert", "glue/rte", "roberta")).epochs == 10
-    assert schedule(published_recipe("deebert", "glue/rte", "bert")) == Schedule(2e-5, 3, 8)
+    for name in ("deebert", "plain"):
+        assert schedule(published_recipe(name, "glue/rte", "bert")) == Schedule(2e-5, 3, 8)
+        assert schedule(published_recipe(name, "glue/rte", "roberta")) == Schedule(2e-5, 10, 8)
+    static = Schedule(2e-5, 10, 32, warmup=0.06, weight_decay=0.1)
+    assert schedule(published_recipe("plain", "elue/sst-2", "elasticbert")) == static
     changed = with_settings(published_recipe("romebert", "x", "bert"), {"epochs": 1, "clip": 0}, {"regularise": "no"})
     assert (schedule(changed).epochs, schedule(changed).clip, changed.regularise) == (1, 0, False)  # type: ignore[attr-defined]
     for recipe in MATRIX.values():
@@ -289,6 +321,13 @@ WRONG: Sequence[tuple[dict[str, Any], str]] = [
     ({"keep": "first"}, "keep='first': use 'last' or 'best'"),
     ({"max_length": 1000}, "max length 1000: the model takes 8 to 40 tokens"),
     ({"backbone": "no/such/folder"}, "no/such/folder"),
+    ({"max_steps": 0}, "max steps must be more than 0, not 0"),
+    ({"adam_epsilon": 0.0}, "adam epsilon must be more than 0, not 0.0"),
+    ({"warmup_steps": 81}, "warmup steps 81: phase fine-tune has only 81 steps, and the learning rate would never"),
+    ({"warmup_steps": 5, "max_steps": 3}, "warmup steps 5: phase fine-tune has only 3 steps"),
+    ({"early_stopping": -1}, "early stopping must be 0 or more, not -1"),
+    ({"stride": 0}, "stride must be 1 or more, not 0"),
+    ({"stride": 16}, "stride 16: reviews has no contexts to read in windows: omit --stride"),
 ]
 
 

@@ -104,10 +104,15 @@ def train(
     dev_share: DevShare = None,
     split_seed: SplitSeed = None,
     epochs: Annotated[int | None, _schedule("Times over the training rows, in each phase.")] = None,
-    learning_rate: Annotated[float | None, _schedule("Its peak.")] = None,
+    max_steps: Annotated[int | None, _schedule("Optimiser steps in each phase; overrides --epochs.")] = None,
+    learning_rate: Annotated[float | None, _schedule("Peak learning rate.")] = None,
     batch_size: Annotated[int | None, _schedule("Rows a step, over all processes and micro-batches.")] = None,
     warmup: Annotated[float | None, _schedule("Share of the steps in which the learning rate rises.")] = None,
-    weight_decay: Annotated[float | None, _schedule("Of the matrices.")] = None,
+    warmup_steps: Annotated[
+        int | None, _schedule("Steps in which the learning rate rises; overrides --warmup.")
+    ] = None,
+    weight_decay: Annotated[float | None, _schedule("Weight decay (matrices only).")] = None,
+    adam_epsilon: Annotated[float | None, _schedule("Epsilon of AdamW.")] = None,
     clip: Annotated[float | None, _schedule("Largest norm of the gradient; 0: do not clip.")] = None,
     layers: Annotated[int | None, _model("Keep only the first so many layers of the backbone.")] = None,
     exit_layers: Annotated[str | None, _model("Layers to have exits, such as 3,6,12; default: all.")] = None,
@@ -122,6 +127,9 @@ def train(
         int | None, _model("Width of a hidden layer in the classifiers of new exits (ELBERT's use_fc2); default: none.")
     ] = None,
     max_length: Annotated[int | None, _model("Cut texts to so many tokens (128), or into such windows (384).")] = None,
+    stride: Annotated[
+        int | None, _model("With questions: context tokens from one window to the next (128); kept in the model.")
+    ] = None,
     seed: Annotated[int, _run("Of new weights, the order of the rows, and dropout.")] = 42,
     precision: Annotated[str, _run("auto (bf16 on GPUs that have it), fp32, bf16 or fp16.")] = "auto",
     accumulate: Annotated[int, _run("Micro-batches a step: less memory, the same result.")] = 1,
@@ -132,11 +140,18 @@ def train(
         bool, _run("Leave the embeddings as they were pre-trained.", "--freeze-embeddings")
     ] = False,
     eval_steps: Annotated[int | None, _run("Steps between looks at the dev set; default: each epoch.")] = None,
+    early_stopping: Annotated[
+        int | None,
+        _run("Stop a phase after this many looks at the dev set without a better score, keep the best; 0: never."),
+    ] = None,
     save_steps: Annotated[int | None, _run("Steps between checkpoints; default: each epoch.")] = None,
     checkpoints: Annotated[
         int, typer.Option(min=0, help="How many to keep while training; 0: none.", rich_help_panel=RUN)
     ] = 2,
     report_to: Annotated[list[str] | None, _run("tensorboard, wandb …; can be given more than once.")] = None,
+    run_name: Annotated[
+        str | None, _run("Name of the run for these reporters; default: the name of the --out folder.")
+    ] = None,
     resume: Annotated[bool, _run("Go on with the run in --out.", "--resume")] = False,
     overwrite: Annotated[bool, _run("Replace the model in --out once this one is trained.", "--overwrite")] = False,
     quiet: Annotated[bool, _run("Show no progress.", "--quiet")] = False,
@@ -148,6 +163,7 @@ def train(
     from offramp.training.published import (
         backbone_family,
         benchmark_of,
+        looks_at_dev,
         published_exits,
         published_recipe,
         recipe_to_json,
@@ -170,7 +186,7 @@ def train(
         return
     chosen = task_from_options(task, data_dir, data, **own)
     if resume and chosen is None and backbone is None:
-        refuse_new_settings(context, {"checkpoints", "report_to"})
+        refuse_new_settings(context, {"checkpoints", "report_to", "run_name"})
         plan = read_plan(folder.plan)
         chosen = make_task(**plan.task)
     elif chosen is None or backbone is None:
@@ -181,10 +197,12 @@ def train(
             "learning_rate": learning_rate,
             "batch_size": batch_size,
             "warmup": warmup,
+            "weight_decay": weight_decay,
+            "clip": clip,
         }
-        schedule |= {"weight_decay": weight_decay, "clip": clip}
-        method = published_recipe(recipe, benchmark_of(chosen), backbone_family(backbone))
-        method = settings_of_backbone(method, backbone)
+        schedule |= {"max_steps": max_steps, "warmup_steps": warmup_steps, "adam_epsilon": adam_epsilon}
+        family = backbone_family(backbone)
+        method = settings_of_backbone(published_recipe(recipe, benchmark_of(chosen), family), backbone)
         if not recipe.startswith("ebert") and (target_flops is not None or gate_block is not None):
             raise OfframpError("--target-flops and --gate-block go with gates: --recipe ebert, or ebert+elasticbert")
         method = with_settings(method, schedule, _settings(set_ or [], target_flops, gate_block))
@@ -196,18 +214,19 @@ def train(
                 method.full_name, backbone, _load_options(layers, exit_layers, pooling, shared_head, classifier_size)
             ),
             max_length=max_length,
+            stride=stride,
             seed=seed,
             precision=precision,  # type: ignore[arg-type]
             accumulate=accumulate,
             keep=keep,  # type: ignore[arg-type]
             freeze_embeddings=freeze_embeddings,
-            eval_steps=eval_steps,
             save_steps=save_steps,
+            **looks_at_dev(recipe, family, chosen, early_stopping, eval_steps),
         )
     from offramp.training.phase_run import process_state
     from offramp.training.run import run  # the Trainer takes seconds to import: not before mistakes are found
 
-    run(plan, chosen, folder, resume, overwrite, report_to or (), quiet)
+    run(plan, chosen, folder, resume, overwrite, report_to or (), quiet, run_name)
     process = process_state()
     shown = process.is_main_process and not quiet
     process.destroy_process_group()  # or the first process to end takes the others with it

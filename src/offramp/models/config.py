@@ -49,6 +49,7 @@ class MultiExitConfig(PreTrainedConfig):
         exit_dropout: dropout before each classifier while training; default: the backbone's own classifier dropout.
         learned_loss_weights: the model carries ELBERT's trained loss weights.
         max_text_tokens: the length that texts were cut to in training.
+        window_stride: of questions, the context tokens from window to window in training.
         gates: EBERT's gates on heads and neurons, as the fields of `GateSettings`; default: none.
         untrained_exits: numbers (0-based) of the exits that were never trained, so that nobody takes what they answer
             for an answer; default: none.
@@ -72,6 +73,7 @@ class MultiExitConfig(PreTrainedConfig):
     exit_dropout: Any = None
     learned_loss_weights: bool = False
     max_text_tokens: Any = None
+    window_stride: Any = None
     gates: Any = None
     untrained_exits: Any = None
 

@@ -60,6 +60,15 @@ class Schedule:
     warmup: float = 0.0
     weight_decay: float = 0.0
     clip: float = 1.0
+    max_steps: int | None = None
+    """Optimiser steps of a phase; overrides `epochs`."""
+    warmup_steps: int | None = None
+    """Steps in which the learning rate rises; overrides `warmup`."""
+    adam_epsilon: float = 1e-8
+
+    def steps(self, per_epoch: int) -> int:
+        """Optimiser steps of a phase whose epochs have `per_epoch` steps."""
+        return self.max_steps or per_epoch * self.epochs
 
 
 @dataclass(frozen=True)

@@ -145,7 +145,7 @@ def settings(record: Mapping[str, Any]) -> list[str]:
         "device": record["device"],
         **record["versions"],
     }
-    rows = [f"| {key.replace('_', ' ')} | {value} |" for key, value in table.items()]
+    rows = [f"| {key.replace('_', ' ')} | {value} |" for key, value in table.items() if value is not None]
     times = [f"{phase['name']}: {phase['steps']} steps, {phase['seconds']:.0f} s" for phase in record["phases"]]
     return ["## Training", "", "| setting | value |", "|---|---|", *rows, "", f"Phases: {'; '.join(times)}."]
 

@@ -114,6 +114,12 @@ class RunFolder(WorkFolder):
         load_model(model, finished / WEIGHTS)
         return True
 
+    def finished_phases(self) -> list[dict[str, Any]]:
+        """The records of the phases that are through, in order."""
+        return [
+            json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.work.glob("*/finished/phase.json"))
+        ]
+
     def finish(
         self,
         model: MultiExitModel,
@@ -123,10 +129,8 @@ class RunFolder(WorkFolder):
         about: Mapping[str, Any],
     ) -> None:
         """Make it a model folder."""
-        phases = [
-            json.loads(path.read_text(encoding="utf-8")) for path in sorted(self.work.glob("*/finished/phase.json"))
-        ]
-        record = {**plan.to_json(), "max_length": encoder.max_length, "phases": phases, **about}
+        used = {"max_length": encoder.max_length, "stride": getattr(encoder, "stride", None)}
+        record = {**plan.to_json(), **used, "phases": self.finished_phases(), **about}
         ready = self.work / "ready"
         write_model(ready, model, encoder, model_card(model, self.path.resolve().name, task, record))
         if model.stored_policy is not None:

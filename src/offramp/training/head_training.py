@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 import numpy as np
 import torch
@@ -29,34 +30,39 @@ def train_heads(
     if not_heads := [name for name in phase.trains if not name.startswith("exits.")]:
         raise OfframpError(f"phase {phase.name!r} trains {not_heads[0]}, too: the states would change with it")
     schedule = phase.schedule
-    steps = -(-len(seen) // schedule.batch_size) * schedule.epochs
+    steps = schedule.steps(-(-len(seen) // schedule.batch_size))
     optimiser = torch.optim.AdamW(parameter_groups(heads, phase), fused=True)  # a step costs as much as a pass, else
     rates = torch.optim.lr_scheduler.LambdaLR(
         optimiser, learning_rate_shapes(phase, len(optimiser.param_groups), steps)
     )
     wanted = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
-    draw, done = np.random.default_rng(seed), 0
     model.eval()
     try:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in heads)
-        for _ in range(schedule.epochs):
-            order = draw.permutation(len(seen))
-            for start in range(0, len(order), schedule.batch_size):
-                loss = _loss(model, phase, seen, np.sort(order[start : start + schedule.batch_size]))
-                optimiser.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(heads.values(), schedule.clip or torch.inf)
-                optimiser.step()
-                rates.step()
-                done += 1
-                if on_step is not None:
-                    on_step(done, steps, float(loss.detach()))
+        for done, rows in enumerate(islice(_rows_of_steps(len(seen), schedule.batch_size, seed), steps), start=1):
+            loss = _loss(model, phase, seen, rows)
+            optimiser.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(heads.values(), schedule.clip or torch.inf)
+            optimiser.step()
+            rates.step()
+            if on_step is not None:
+                on_step(done, steps, float(loss.detach()))
     finally:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(wanted[name])
             parameter.grad = None
-    return done
+    return steps
+
+
+def _rows_of_steps(rows: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:
+    """Epoch after epoch, each in an order of its own, without end."""
+    draw = np.random.default_rng(seed)
+    while True:
+        order = draw.permutation(rows)
+        for start in range(0, rows, batch_size):
+            yield np.sort(order[start : start + batch_size])
 
 
 def _loss(model: MultiExitModel, phase: Phase, seen: PooledStates, rows: np.ndarray) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -57,25 +57,31 @@ def run_phase(
     model: MultiExitModel, phase: Phase, batches: Sequence[Batch], accumulate: int, make_optimiser: MakeOptimiser
 ) -> Iterable[Step]:
     """One phase with a fresh optimiser and schedule; the model is in training mode only as long as it runs."""
-    steps_per_epoch = -(-len(batches) // accumulate)
+    total = phase.schedule.steps(-(-len(batches) // accumulate))
     with PhaseGradients(model, phase) as gradients:
         optimiser = make_optimiser(parameter_groups(gradients.trained, phase))
-        shapes = learning_rate_shapes(phase, len(optimiser.param_groups), steps_per_epoch * phase.schedule.epochs)
+        shapes = learning_rate_shapes(phase, len(optimiser.param_groups), total)
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimiser, shapes)
         model.train()
         try:
-            for _ in range(phase.schedule.epochs):
-                stream = iter(batches)
-                while micro_batches := list(islice(stream, accumulate)):
-                    loss = add_all(gradients, micro_batches)
-                    norm = gradients.finish()
-                    rates = tuple(float(group["lr"]) for group in optimiser.param_groups)
-                    optimiser.step()
-                    scheduler.step()
-                    yield Step(phase.name, loss, norm, rates)
-                    gradients.clear()
+            for micro_batches in islice(epoch_after_epoch(batches, accumulate), total):
+                loss = add_all(gradients, micro_batches)
+                norm = gradients.finish()
+                rates = tuple(float(group["lr"]) for group in optimiser.param_groups)
+                optimiser.step()
+                scheduler.step()
+                yield Step(phase.name, loss, norm, rates)
+                gradients.clear()
         finally:
             model.eval()
+
+
+def epoch_after_epoch(batches: Sequence[Batch], accumulate: int) -> Iterator[list[Batch]]:
+    """The micro-batches of each step, without end; no step takes them from two epochs."""
+    while True:
+        stream = iter(batches)
+        while micro_batches := list(islice(stream, accumulate)):
+            yield micro_batches
 
 
 def add_all(gradients: PhaseGradients, micro_batches: Sequence[Batch]) -> float:
@@ -86,12 +92,12 @@ def add_all(gradients: PhaseGradients, micro_batches: Sequence[Batch]) -> float:
 
 
 def parameter_groups(trained: Mapping[str, nn.Parameter], phase: Phase) -> list[dict[str, Any]]:
-    """Matrices with weight decay, biases and norms without, then the phase's constant groups."""
+    """Matrices with weight decay, biases and norms without, then the phase's constant groups; one epsilon for all."""
     scheduled = [parameter for name, parameter in trained.items() if name not in phase.constant]
     matrices = [parameter for parameter in scheduled if parameter.ndim >= 2]
     others = [parameter for parameter in scheduled if parameter.ndim < 2]
     rate, decay = phase.schedule.learning_rate, phase.schedule.weight_decay
-    return [
+    groups: list[dict[str, Any]] = [
         {"params": matrices, "weight_decay": decay, "lr": rate},
         {"params": others, "weight_decay": 0.0, "lr": rate},
         *(
@@ -103,6 +109,7 @@ def parameter_groups(trained: Mapping[str, nn.Parameter], phase: Phase) -> list[
             for group in phase.constant_groups
         ),
     ]
+    return [{**group, "eps": phase.schedule.adam_epsilon} for group in groups]
 
 
 def learning_rate_shapes(phase: Phase, groups: int, total: int) -> list[Callable[[int], float]]:
@@ -110,7 +117,10 @@ def learning_rate_shapes(phase: Phase, groups: int, total: int) -> list[Callable
 
     The first step of a rise is at 0: a single step does not rise, or it would teach nothing.
     """
-    warmup = phase.schedule.warmup * total if total > 1 else 0.0  # not rounded: 6 % of 10 steps is 0.6 of a step
+    schedule = phase.schedule
+    warmup = schedule.warmup * total if total > 1 else 0.0  # not rounded: 6 % of 10 steps is 0.6 of a step
+    if schedule.warmup_steps is not None:
+        warmup = schedule.warmup_steps
 
     def rise_and_fall(step: int) -> float:
         if step < warmup:

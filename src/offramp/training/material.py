@@ -51,6 +51,8 @@ def prepare(plan: Plan, task: Task) -> Material:
         raise OfframpError(f"{task.name} has no training rows here (only {', '.join(task.splits)}): add a train file")
     if plan.keep == "best" and not task.dev_splits:
         raise OfframpError(f"{task.name} has no dev rows to tell the best weights by: give some, or keep the last")
+    if plan.stride is not None and not task.spans:
+        raise OfframpError(f"stride {plan.stride}: {task.name} has no contexts to read in windows: omit --stride")
     set_seed(plan.seed)  # new exits are drawn from it
     model = load(plan.backbone, num_labels=None if task.spans else len(task.labels) or 1, span=task.spans, **plan.load)
     model.float()
@@ -73,8 +75,8 @@ def spans_of(plan: Plan, task: Task, model: MultiExitModel) -> Material:
     """Windows, and for each the tokens its answer starts and ends with."""
     if model.objective.name != "span":
         raise OfframpError(f"{task.name} asks for spans, but {plan.backbone} was trained to answer with labels")
-    encoder = window_encoder(model, plan.max_length)
-    model.config.max_text_tokens = encoder.max_length
+    encoder = window_encoder(model, plan.max_length, plan.stride)
+    model.config.max_text_tokens, model.config.window_stride = encoder.max_length, encoder.stride
     questions = task.split("train")
     windows = encoder(trainable(questions))
     dev = SpanScores(model, encoder, task, task.split(task.dev_splits[0])) if task.dev_splits else None

@@ -21,7 +21,8 @@ from offramp.training.folder import RunFolder
 from offramp.training.material import Material
 from offramp.training.phase_gradients import PhaseGradients
 from offramp.training.plan import Plan
-from offramp.training.progress import ShowProgress, StopGently
+from offramp.training.progress import ShowProgress, StopGently, in_any_process
+from offramp.training.reporting import Reporting
 from offramp.training.trainer import PhaseTrainer
 
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
@@ -37,7 +38,6 @@ class PhaseRun:
     folder: RunFolder
     phase: Phase
     number: int
-    report_to: tuple[str, ...]
     console: Console
 
     @property
@@ -49,7 +49,7 @@ class PhaseRun:
         """Not while gates learn: the best score would be that of gates that keep more than they are to."""
         return self.plan.keep == "best" and self.material.dev is not None and not self.phase.trains_gates
 
-    def carry_out(self) -> None:
+    def carry_out(self, reports: Reporting) -> None:
         """Train, or take the weights of this phase if an earlier run finished it."""
         model = self.material.model
         if self.folder.take_finished(self.name, model):
@@ -63,12 +63,15 @@ class PhaseRun:
         callbacks = [ShowProgress(self.phase.name, self.console), stop]
         if self.keeps_best:
             callbacks.append(KeepBest(self))
+        if reports.wandb is not None:
+            reports.wandb.steps_before = sum(phase["steps"] for phase in self.folder.finished_phases())
+            callbacks.append(reports.wandb)
         logs = self.folder.path / "logs" / self.name
         with PhaseGradients(model, self.phase) as gradients, tensorboard_files_in(logs):
             trainer = PhaseTrainer(
                 model,
                 gradients,
-                self.arguments(),
+                self.arguments(reports),
                 self.material.rows,
                 self.material.labels,
                 self.material.encoder,
@@ -88,7 +91,7 @@ class PhaseRun:
             self.folder.take_best(self.name, model)
         refuse_divergence(model, self.phase)
         if trainer.is_world_process_zero():
-            record = {"name": self.phase.name, "steps": trainer.state.max_steps, "history": history(trainer)}
+            record = {"name": self.phase.name, "steps": trainer.state.global_step, "history": history(trainer)}
             record["seconds"] = round(done.metrics["train_runtime"], 1)
             record["chosen_on_dev"] = self.keeps_best
             self.folder.phase_finished(self.name, model, record)
@@ -99,8 +102,15 @@ class PhaseRun:
             raise OfframpError("keep_gradient is for parity with released code: only train_on_batches honours it")
         if self.phase.clip_sees_frozen and choose_precision(self.plan.precision) == "fp16":
             raise OfframpError("clip_sees_frozen does not go with fp16: use bf16 or fp32")
+        schedule = self.phase.schedule
+        steps = schedule.steps(-(-len(self.material.rows) // schedule.batch_size))
+        if schedule.warmup_steps is not None and schedule.warmup_steps >= steps:
+            raise OfframpError(
+                f"warmup steps {schedule.warmup_steps}: phase {self.phase.name} has only {steps} steps, and the "
+                "learning rate would never reach its peak: use fewer"
+            )
 
-    def arguments(self) -> TrainingArguments:
+    def arguments(self, reports: Reporting) -> TrainingArguments:
         """The plan in the Trainer's words."""
         schedule, plan, keep = self.phase.schedule, self.plan, self.folder.checkpoints
         processes = process_state().num_processes
@@ -109,6 +119,7 @@ class PhaseRun:
         return TrainingArguments(
             output_dir=str(self.folder.phase(self.name)),
             num_train_epochs=schedule.epochs,
+            max_steps=schedule.max_steps or -1,
             per_device_train_batch_size=max(1, schedule.batch_size // (processes * plan.accumulate)),
             gradient_accumulation_steps=plan.accumulate,
             learning_rate=schedule.learning_rate,
@@ -123,8 +134,8 @@ class PhaseRun:
             save_total_limit=keep or None,
             logging_steps=10,
             logging_nan_inf_filter=False,  # it would wait for the GPU at every step
-            report_to=list(self.report_to) or "none",
-            run_name=f"{self.folder.path.name}-{self.name}",
+            report_to=list(reports.to) or "none",
+            run_name=f"{reports.name}-{self.name}",
             disable_tqdm=True,
             log_level="error",
             remove_unused_columns=False,
@@ -139,14 +150,36 @@ def refuse_divergence(model: MultiExitModel, phase: Phase) -> None:
 
 
 class KeepBest(TrainerCallback):
-    """Keeps the weights of the best look at the dev set, whatever checkpoints there are."""
+    """Keeps the weights of the best look at the dev set, whatever checkpoints there are.
+
+    With early stopping it ends the phase once so many looks in a row were no better.
+    """
 
     def __init__(self, run: PhaseRun) -> None:
         self.run = run
+        self.is_over = False
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """The checkpoint that a run goes on from may be that of its last step."""
+        self.is_over = self.stops(args, state)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any = None, **kwargs: Any) -> None:
         if state.is_world_process_zero:
             self.run.folder.keep_if_best(self.run.name, self.run.material.model, metrics["eval_score"])
+        self.is_over = self.stops(args, state)
+        control.should_training_stop |= self.is_over
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.is_over:
+            control.should_training_stop, control.should_evaluate = True, False
+
+    on_epoch_end = on_step_end
+
+    def stops(self, args: Any, state: Any) -> bool:
+        patience = self.run.plan.early_stopping
+        scores = [entry["eval_score"] for entry in state.log_history if "eval_score" in entry]
+        worse = len(scores) - 1 - scores.index(max(scores)) if scores else 0
+        return in_any_process(0 < patience <= worse, args.world_size, args.device)
 
 
 @contextmanager

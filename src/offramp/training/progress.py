@@ -97,11 +97,17 @@ class StopSignal:
 
     def asked_anywhere(self, processes: int, device: torch.device) -> bool:
         """Whether any process was asked: all stop after the same step, or those that go on wait for ever."""
-        if processes > 1:
-            asked = torch.tensor(int(self.asked), device=device)
-            torch.distributed.all_reduce(asked)
-            self.asked = bool(asked)
+        self.asked = in_any_process(self.asked, processes, device)
         return self.asked
+
+
+def in_any_process(flag: bool, processes: int, device: torch.device) -> bool:
+    """Whether it is set in any process: the same answer in all of them."""
+    if processes > 1:
+        flags = torch.tensor(int(flag), device=device)
+        torch.distributed.all_reduce(flags)
+        return bool(flags)
+    return flag
 
 
 class StopGently(TrainerCallback):
@@ -124,9 +130,9 @@ class StopGently(TrainerCallback):
 
     def on_epoch_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:
         """An epoch that was broken off is no time to look at dev: a run that is not stopped does not, and with the best
-        weights kept it would end with others.
+        weights kept it would end with others. The last step of all may be in the middle of an epoch, and is looked at.
         """
-        if control.should_training_stop and state.epoch % 1:
+        if control.should_training_stop and state.epoch % 1 and state.global_step < state.max_steps:
             control.should_evaluate = False
 
     def on_train_end(self, args: TrainingArguments, state: Any, control: Any, **kwargs: Any) -> None:

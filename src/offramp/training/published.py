@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,19 +14,25 @@ from huggingface_hub import snapshot_download
 from offramp.errors import OfframpError, one_line
 from offramp.interop import elbert
 from offramp.interop.checkpoint import CONFIG, GOOGLE_CONFIG, read_json, tensorflow_prefix
-from offramp.recipes import EBERT, ELBERT, REGISTRY, DeeBERT, Plain, Recipe, Schedule
+from offramp.recipes import EBERT, ELBERT, REGISTRY, DeeBERT, ElasticBERT, Plain, Recipe, Schedule
 from offramp.recipes.deebert import SD_GAMMA
 from offramp.shipped import resolve
 from offramp.tasks.squad.squad_task import VERSIONS as SQUAD_VERSIONS
 from offramp.tasks.task import Task
 
+log = logging.getLogger("offramp")
+
 LAST_LOSS_FIRST = {"mnli", "qqp"}
 """Tasks on which RomeBERT's released code leaves the last exit's gradient as it is and projects the other."""
 
-NEVER_ZERO = ("epochs", "batch_size", "learning_rate")
+NEVER_ZERO = ("epochs", "batch_size", "learning_rate", "max_steps", "adam_epsilon")
 
 ROBERTA_EPOCHS = 10
-"""DeeBERT's and RomeBERT's scripts; 3 for BERT."""
+"""DeeBERT's and RomeBERT's scripts, and DeeBERT's for its baseline; 3 for BERT."""
+
+STATIC_ELASTICBERT = dataclasses.replace(ElasticBERT().schedule, epochs=10)
+STATIC_LOOKS = {"early_stopping": 10, "eval_steps": 50}
+"""ElasticBERT's scripts for a model without early exits."""
 
 EBERT_ROBERTA: dict[str, Any] = {"target": 0.6, "predictor_rate": 0.01, "penalty": 2.0}
 ELBERT_NUMBERS = {"weights_rate": "w_lr", "initial": "w_init"}
@@ -60,13 +67,29 @@ def published_recipe(name: str, benchmark: str | None, family: str) -> Recipe:
     kind = benchmark and benchmark.split("/")[-1]
     if name == "romebert" and kind in LAST_LOSS_FIRST:
         changes["first"] = "last"
-    if name in ("deebert", "romebert") and family == "roberta":
+    if name == "plain" and family == "elasticbert":
+        changes["schedule"] = STATIC_ELASTICBERT
+    if name in ("deebert", "romebert", "plain") and family == "roberta":
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), epochs=ROBERTA_EPOCHS)
     if name == "ebert" and family == "roberta":
         changes |= EBERT_ROBERTA
     if name == "ebert" and kind in SQUAD_VERSIONS:
         changes["schedule"] = dataclasses.replace(schedule_of(recipe), **EBERT_SQUAD)
     return dataclasses.replace(recipe, **changes)
+
+
+def looks_at_dev(
+    recipe: str | None, family: str, task: Task, early_stopping: int | None, eval_steps: int | None
+) -> dict[str, Any]:
+    """`early_stopping` and `eval_steps` of a plan: what was asked for, or what the authors of the recipe used."""
+    wanted = STATIC_LOOKS if (recipe, family) == ("plain", "elasticbert") and early_stopping is None else {}
+    if early_stopping and not task.dev_splits:
+        raise OfframpError(f"{task.name} has no dev rows to stop early by: give some (--dev), or omit --early-stopping")
+    if wanted and not task.dev_splits:
+        log.warning("%s has no dev rows: training without ElasticBERT's early stopping", task.name)
+        wanted = {}
+    given = {"early_stopping": early_stopping, "eval_steps": eval_steps}
+    return {**wanted, **{name: value for name, value in given.items() if value is not None}}
 
 
 def by_name(name: str) -> type[Recipe]:
@@ -175,7 +198,7 @@ def check_number(key: str, value: float) -> None:
     what, least = key.replace("_", " "), "more than 0" if key in NEVER_ZERO else "0 or more"
     if not math.isfinite(value) or value < 0 or (value == 0 and key in NEVER_ZERO):
         raise OfframpError(f"{what} must be {least}, not {value}")
-    if key in ("learning_rate", "warmup", "weight_decay") and value > 1:
+    if key in ("learning_rate", "warmup", "weight_decay", "adam_epsilon") and value > 1:
         raise OfframpError(f"{what} must be at most 1, not {value}")
 
 

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from safetensors import SafetensorError
-from transformers.integrations.integration_utils import get_reporting_integration_callbacks
 
 from offramp.errors import OfframpError, one_line
 from offramp.interop import load
 from offramp.interop.loading import expecting_new_exits, saying_only
 from offramp.models import MultiExitModel
-from offramp.recipes import Recipe
+from offramp.recipes import Recipe, Schedule
 from offramp.tasks.task import Task, refuse_no_task
 from offramp.training.about_run import about_this_run
 from offramp.training.folder import RunFolder
@@ -26,12 +25,15 @@ from offramp.training.progress import without_bars
 from offramp.training.published import (
     backbone_family,
     benchmark_of,
+    looks_at_dev,
     published_exits,
     published_recipe,
     recipe_from_json,
     recipe_to_json,
     settings_of_backbone,
+    with_settings,
 )
+from offramp.training.reporting import known_reporters, reporting
 
 
 def train(
@@ -44,6 +46,7 @@ def train(
     overwrite: bool = False,
     checkpoints: int = 2,
     report_to: Sequence[str] = (),
+    run_name: str | None = None,
     quiet: bool = False,
     **settings: Any,
 ) -> MultiExitModel:
@@ -57,19 +60,25 @@ def train(
         overwrite: replace the model in `out` once this one is trained.
         checkpoints: how many are kept while training; 0 for none, and no resuming.
         report_to: `tensorboard`, `wandb`, or any other reporter of the Hugging Face Trainer.
-        settings: the other fields of `Plan`, such as seed, max_length, keep, precision or freeze_embeddings.
+        run_name: name of the run for these reporters; default: the name of `out`.
+        settings: fields of `Schedule`, such as epochs, learning_rate or max_steps, which replace the recipe's; and the
+            other fields of `Plan`, such as seed, max_length, keep, early_stopping, precision or freeze_embeddings.
 
     >>> task = offramp.task("sst-2", data_dir="glue/SST-2")
     >>> model = offramp.train("bert-base-uncased", task, "runs/sst2", "romebert")
     """
     refuse_no_task(task)
+    family = backbone_family(backbone)
+    name = recipe if isinstance(recipe, str) else None
     if isinstance(recipe, str):
-        recipe = published_recipe(recipe, benchmark_of(task), backbone_family(backbone))
-        recipe = settings_of_backbone(recipe, backbone)
+        recipe = settings_of_backbone(published_recipe(recipe, benchmark_of(task), family), backbone)
+    numbers = {field.name: settings.pop(field.name, None) for field in fields(Schedule)}
+    recipe = with_settings(recipe, numbers, {})
+    settings |= looks_at_dev(name, family, task, settings.get("early_stopping"), settings.get("eval_steps"))
     settings["load"] = published_exits(recipe.full_name, backbone, settings.get("load"))
     plan = Plan(str(backbone), task.record, recipe_to_json(recipe), **settings)
     with without_bars():
-        return run(plan, task, RunFolder(Path(out), checkpoints), resume, overwrite, report_to, quiet)
+        return run(plan, task, RunFolder(Path(out), checkpoints), resume, overwrite, report_to, quiet, run_name)
 
 
 def run(
@@ -80,13 +89,14 @@ def run(
     overwrite: bool = False,
     report_to: Sequence[str] = (),
     quiet: bool = False,
+    run_name: str | None = None,
 ) -> MultiExitModel:
     """Carry out a plan."""
     process = process_state()
     console = Console(stderr=True, quiet=quiet or not process.is_main_process, soft_wrap=True, highlight=False)
     if resume and folder.is_finished:
         return load(folder.path)
-    check_reporters(report_to)
+    reporters = known_reporters(report_to)
     choose_precision(plan.precision)
     if process.is_main_process:
         folder.check(plan, resume, overwrite)
@@ -104,7 +114,7 @@ def run(
         material.model.stored_policy = None  # it was for exits that are trained anew
     recipe.prepare(material.model)
     phases = [
-        PhaseRun(plan, material, folder, phase, number, tuple(report_to), console)
+        PhaseRun(plan, material, folder, phase, number, console)
         for number, phase in enumerate(recipe.phases(material.model), start=1)
     ]
     for phase in phases:
@@ -113,10 +123,11 @@ def run(
         folder.begin(plan)
     process.wait_for_everyone()
     try:
-        for phase in phases:
-            phase.carry_out()
-            material.model.mark_trained(phase.phase.trained_exits(material.model))
-            process.wait_for_everyone()
+        with reporting(reporters, run_name or folder.path.resolve().name) as reports:
+            for phase in phases:
+                phase.carry_out(reports)
+                material.model.mark_trained(phase.phase.trained_exits(material.model))
+                process.wait_for_everyone()
         if process.is_main_process:
             about = {"dev": material.dev.record() if material.dev else None, **about_this_run(process.num_processes)}
             folder.finish(material.model, material.encoder, plan, task, about)
@@ -127,15 +138,3 @@ def run(
     model.eval()
     model.name_or_path = str(folder.path)
     return model
-
-
-def check_reporters(names: Sequence[str]) -> None:
-    """Refuse a reporter that nobody knows, or whose library is not here."""
-    for name in names:
-        if name in ("all", "none"):
-            continue
-        try:
-            [reporter] = get_reporting_integration_callbacks([name])
-            reporter()
-        except (ValueError, RuntimeError, ImportError) as error:
-            raise OfframpError(f"--report-to {name}: {one_line(error)}") from error

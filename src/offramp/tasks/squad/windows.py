@@ -169,15 +169,15 @@ def window_encoder(
 ) -> WindowEncoder:
     """The encoder for a model: its own tokenizer, and no more tokens than it takes.
 
-    The length is, where none is given, the one the model was trained with, or 384. A question may take 64 tokens of it,
-    and no more than half.
+    Length and stride are, where none are given, those the model was trained with, or 384 and 128. A question may take
+    64 tokens of a window, and no more than half.
     """
     tokenizer = find_model_tokenizer(model) if tokenizer is None else tokenizer
     length = tokens_at_most(model, max_length, LENGTH)
     return WindowEncoder(
         tokenizer,
         length,
-        STRIDE if stride is None else stride,
+        (model.config.window_stride or STRIDE) if stride is None else stride,
         min(QUESTION, length // 2),
         token_types=model.backbone.config.type_vocab_size > 1,
     )
