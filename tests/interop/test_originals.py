@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 import offramp
 from offramp.engine import Engine
 from offramp.policies import Entropy, Fixed, Patience, Policy, Window, policy_from_json
 from offramp.tasks.encoding import Row, text_encoder
 from tests.command_line import Result
-from tests.generated import backbone_folder, reviews_file
+from tests.generated import backbone_folder, reviews, reviews_file
 from tests.originals import elasticbert_release, elbert_start, google_albert, original_folder
 
 Run = Callable[..., Result]
@@ -245,3 +246,32 @@ def test_ebert_answers_as_if_padded_on_request(run: Run, tmp_path: Path) -> None
     assert score("--max-length", "32") == score("--max-length", "16")
     refused = run("predict", original_folder(tmp_path / "other", "deebert_bert"), text, "--original-padding")
     assert "the model has no gates that look at padding" in refused.err
+
+
+@pytest.mark.parametrize("written", ["released", "prefixed", "pretrained"])
+def test_automodel_opens_an_elasticbert(
+    written: str, run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was released, or is written by `pretrain`; the encoder is ours to the bit, and nothing in it is new."""
+    folder = tmp_path / "elastic"
+    if written == "pretrained":
+        texts = (" ".join(text for text, _ in reviews(6, seed)) for seed in range(60))
+        (tmp_path / "text.txt").write_text("\n\n".join(texts))
+        shape = ("--layers", "2", "--width", "16", "--positions", "32", "--vocabulary-size", "64")
+        steps = ("--steps", "1", "--batch-size", "2", "--length", "16", "--no-compile", "--family", "elasticbert")
+        done = run("pretrain", "--text", tmp_path / "text.txt", *shape, *steps, "--out", folder)
+        assert done.status == 0, done.err
+    elif written == "released":
+        elasticbert_release(folder)
+    else:
+        original_folder(folder, "elasticbert_dynamic", layer_norm_eps=1e-8)
+    model, report = AutoModel.from_pretrained(folder, output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["mismatched_keys"]
+    assert type(AutoConfig.from_pretrained(folder)).__name__ == "ElasticBertConfig"
+    ids = torch.tensor(AutoTokenizer.from_pretrained(folder)(["a good film"])["input_ids"])
+    ours = offramp.load(folder)
+    with torch.no_grad():
+        hidden = model.eval()(input_ids=ids).last_hidden_state
+        assert torch.equal(hidden, ours.run(ids).states[-1])
+    assert model.encoder.layer[0].output.LayerNorm.eps == ours.backbone.config.layer_norm_eps

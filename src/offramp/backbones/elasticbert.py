@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from transformers import AutoConfig, BertConfig, PreTrainedConfig
+from transformers import AutoConfig, AutoModel, AutoTokenizer, BertConfig, BertModel, BertTokenizer, PreTrainedConfig
 
 from offramp.backbones.bert import BertBackbone
 
@@ -18,6 +18,20 @@ class ElasticBertConfig(BertConfig):
 
     max_output_layers: int = 12
     num_output_layers: int = 12
+
+
+class ElasticBertModel(BertModel):
+    """What `AutoModel` opens: the encoder. Its poolers, one for each layer, and the heads of pre-training are left out.
+
+    `offramp.load` opens all of it, with the poolers as those of the exits.
+    """
+
+    config_class = ElasticBertConfig
+    base_model_prefix = "elasticbert"
+    _keys_to_ignore_on_load_unexpected = [r"encoder\.pooler\.|predictions\.|sop_classifier\.|classifiers?\."]
+
+    def __init__(self, config: ElasticBertConfig, add_pooling_layer: bool = False) -> None:
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
 
 
 class ElasticBertBackbone(BertBackbone):
@@ -38,3 +52,5 @@ class ElasticBertBackbone(BertBackbone):
 
 
 AutoConfig.register("elasticbert", ElasticBertConfig, exist_ok=True)
+AutoModel.register(ElasticBertConfig, ElasticBertModel, exist_ok=True)
+AutoTokenizer.register(ElasticBertConfig, fast_tokenizer_class=BertTokenizer, exist_ok=True)

@@ -9,6 +9,7 @@ import yaml
 
 from offramp.training.card import an
 
+ELASTIC = "After `import offramp`, `AutoModel` and `AutoTokenizer` of transformers open it, too: the encoder alone."
 AUTO = "`AutoModel`, `AutoModelForMaskedLM` and the other Auto classes of transformers open it, too."
 
 
@@ -41,7 +42,8 @@ def pretraining_card(name: str, record: Mapping[str, Any]) -> str:
         f"offramp train --backbone {name} --data yours.csv --text TEXT --label LABEL --out runs/yours",
         "```",
         "",
-        *([] if record["family"] == "elasticbert" else [AUTO, ""]),
+        ELASTIC if record["family"] == "elasticbert" else AUTO,
+        "",
         "## Text",
         "",
         "| file | documents | tokens | tokens held out |",
