@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 import offramp
 from offramp.engine import Engine
 from offramp.policies import Entropy, Fixed, Patience, Policy, Window, policy_from_json
+from offramp.serving.operating_points import OperatingPoints
 from offramp.tasks.encoding import Row, text_encoder
 from tests.command_line import Result
 from tests.generated import backbone_folder, reviews, reviews_file
@@ -275,3 +276,21 @@ def test_automodel_opens_an_elasticbert(
         hidden = model.eval()(input_ids=ids).last_hidden_state
         assert torch.equal(hidden, ours.run(ids).states[-1])
     assert model.encoder.layer[0].output.LayerNorm.eps == ours.backbone.config.layer_norm_eps
+
+
+def test_a_stored_policy_is_used_and_said_wherever_the_folder_answers(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    original = original_folder(tmp_path / "original", "elbert_c2", cnt_thres=2)
+    rows = tmp_path / "rows.csv"
+    rows.write_text("text,label\n" + "a good film,0\nthe bad plot,1\n" * 4)
+    assert run("convert", original, tmp_path / "model").status == 0
+    for folder in (original, tmp_path / "model"):
+        done = run("evaluate", folder, "--data", rows, "--no-report", "--out", tmp_path / "out")
+        assert done.status == 0, done.err
+        assert "not certified" in done.err
+        point = json.loads((tmp_path / "out" / "results.json").read_text())["point"]
+        assert point["policy"] == "entropy(0.1, normalised=True) | window(2)"
+        caplog.clear()
+        assert OperatingPoints(offramp.load(folder)).default.policy == Entropy(0.1, normalised=True) | Window(2)
+        assert "is not certified: run offramp calibrate" in caplog.text

@@ -171,10 +171,10 @@ def _runs(
 def _policy(model: MultiExitModel, asked: str | None, rows: int) -> Policy:
     """As asked, or the folder's; else a script, so that there is something to see."""
     from offramp.bench.workload import scripted_exits
-    from offramp.engine.policy_choice import folder_policy, policy_for
+    from offramp.engine.policy_choice import own_policy, policy_for
     from offramp.policies import Scripted
 
-    if asked is None and (not model.name_or_path or folder_policy(Path(model.name_or_path)) is None):
+    if asked is None and own_policy(model) is None:
         return scripted_exits(rows, model.backbone.depth)
     policy = policy_for(model, asked)
     if isinstance(policy, Scripted) and len(policy.layers) < rows:

@@ -100,7 +100,7 @@ def evaluate_command(
 ) -> None:
     """Score every exit, sweep every policy, and find the best operating points: one pass, then no model is needed."""
     from offramp.engine.coverage import RunAs, cut_to
-    from offramp.engine.policy_choice import folder_policy
+    from offramp.engine.policy_choice import own_policy
     from offramp.evaluation import TraceBase, reference_curve
     from offramp.evaluation.legacy_arrays import one_by_one, write_legacy_arrays
     from offramp.evaluation.run import place_for, rows_of
@@ -132,7 +132,7 @@ def evaluate_command(
         if original_padding:
             opened.pad_gates_to(cut_to(opened, max_length))
         home = results_home(str(model))
-        own = folder_policy(Path(opened.name_or_path or home))
+        own = own_policy(opened)
         if policy is None and own and own[1] is None:  # gates are as they are
             asked = own[0]
             own_kind = own_precision(opened, place_for(device, precision))

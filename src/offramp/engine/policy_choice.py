@@ -31,8 +31,7 @@ def policy_for(model: MultiExitModel, asked: Policy | str | None) -> Policy:
     elif asked is not None:
         raise OfframpError(f"policy {asked!r}: give a policy, or one as text such as 'entropy(0.1)'")
     else:
-        own = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
-        policy, threshold = own or (model.stored_policy or Fixed(model.exits.layers[-1]), None)
+        policy, threshold = own_policy(model) or (Fixed(model.exits.layers[-1]), None)
         if threshold is not None:
             model.set_gate_threshold(threshold)
     try:
@@ -52,6 +51,12 @@ def warn_of_untrained(model: MultiExitModel, asked: Collection[int]) -> None:
     if random:
         layers = ", ".join(str(model.exits.layers[exit]) for exit in random)
         log.warning(UNTRAINED, model.name_or_path or "the model", layers)
+
+
+def own_policy(model: MultiExitModel) -> tuple[Policy, float | None] | None:
+    """The policy in a model's folder with the threshold of its gates, or that which its checkpoint brought."""
+    found = folder_policy(Path(model.name_or_path)) if model.name_or_path else None
+    return found or (None if model.stored_policy is None else (model.stored_policy, None))
 
 
 def folder_policy(folder: Path) -> tuple[Policy, float | None] | None:

@@ -62,6 +62,10 @@ class OperatingPoints:
             self.default = self.full_depth
         else:
             self.default = OperatingPoint(policy, name_of(policy), audited=True)
+            if default is None:
+                logger.warning(
+                    f"the model's own policy {policy} is not certified: run offramp calibrate to certify one"
+                )
         self.menu: Sequence[OperatingPoint] = () if certified is None else certified.menu
         self.tolerance = None if certified is None else certified.tolerance
         """In regression, how far a number may be from full depth's and count as the same."""
