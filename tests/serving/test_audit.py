@@ -69,7 +69,7 @@ def test_audits_wait_for_idle_time(tmp_path: Path) -> None:
             first = asyncio.create_task(service.answer(TEXTS[:4]))
             await held.until_it_begins()
             others = asyncio.create_task(service.answer(TEXTS))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.5)
             held.go.set()
             await first
             await others
