@@ -11,6 +11,7 @@ import pytest
 
 from offramp.policies import REGISTRY as POLICIES
 from offramp.recipes import REGISTRY as RECIPES
+from offramp.training.published import published_recipe, schedule_of
 from tests.command_line import Result
 from tests.generated import backbone_folder
 from tests.pages.reading import ROOT, blocks, text_of
@@ -19,6 +20,7 @@ from tests.policies.test_matrix import test_extreme_logits_give_a_decision as ch
 from tests.recipes import matrix as recipes
 from tests.recipes.test_matrix import test_learns as check_recipe
 
+DEEBERT = ("plain", "deebert", "romebert")
 PAGES = (
     "explanation/gates",
     "explanation/engine",
@@ -75,6 +77,33 @@ def test_recipes_and_their_settings_are_on_their_page(name: str) -> None:
             usual = f"{setting.default:g}" if isinstance(setting.default, float) else str(setting.default).lower()
             shown = f"`{setting.name}={usual}`" in row or f"`{setting.name}=false` leaves" in row
             assert shown or f"`{setting.name}`" in settings, setting.name
+
+
+SCHEDULES = [
+    *((name, family, None, "`plain`, `deebert`, `romebert`") for name in DEEBERT for family in ("bert", "roberta")),
+    ("plain", "elasticbert", None, "`plain` on an ElasticBERT"),
+    *((name, "bert", None, f"`{name}`") for name in ("elasticbert", "offramp", "elbert", "frozen")),
+    *(("ebert", "bert", task, "`ebert`") for task in (None, "squad")),
+]
+
+
+@pytest.mark.parametrize(("name", "family", "task", "row"), SCHEDULES)
+def test_schedules_of_recipes_are_on_their_page(name: str, family: str, task: str | None, row: str) -> None:
+    page = text_of("docs/explanation/recipes.md").split("## Schedules")[1]
+    line = next(line for line in page.splitlines() if line.startswith(f"| {row} |"))
+    schedule = schedule_of(published_recipe(name, task, family))
+    rate, epochs, batch, warmup, decay = (cell.strip() for cell in line.split("|")[2:-1])
+    other = "SQuAD" if task else "RoBERTa" if family == "roberta" else ""
+    assert float(rate) == schedule.learning_rate
+    assert int(shown(epochs, other)) == schedule.epochs
+    assert int(shown(batch, other)) == schedule.batch_size
+    assert (float(warmup), float(decay)) == (schedule.warmup, schedule.weight_decay)
+
+
+def shown(cell: str, other: str) -> str:
+    """`3; RoBERTa 10` is 10 for RoBERTa, and 3 for others."""
+    usual, _, special = cell.partition(";")
+    return special.split()[-1] if other and other in special else usual
 
 
 @pytest.fixture
