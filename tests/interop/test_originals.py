@@ -294,3 +294,18 @@ def test_a_stored_policy_is_used_and_said_wherever_the_folder_answers(
         caplog.clear()
         assert OperatingPoints(offramp.load(folder)).default.policy == Entropy(0.1, normalised=True) | Window(2)
         assert "is not certified: run offramp calibrate" in caplog.text
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_eberts_scores_do_not_depend_on_the_batch(padded: bool, run: Run, tmp_path: Path) -> None:
+    original = original_folder(tmp_path / "original", "ebert_bert_cls")
+    rows = reviews_file(tmp_path / "rows.csv", 24)
+    rows.write_text(rows.read_text().replace(",good", ",0").replace(",bad", ",1"))
+    task = offramp.task(test=rows, text="review", label="verdict", labels=["0", "1"])
+    found = []
+    for size in (1, 16):
+        model = offramp.load(original)
+        if padded:
+            model.pad_gates_to(32)
+        found.append(offramp.evaluate(model, task, split="test", max_length=32, batch_size=size).logits)
+    assert found[0] == pytest.approx(found[1], abs=1e-5)

@@ -22,6 +22,7 @@ from offramp.evaluation.flops import ModelShape
 from offramp.evaluation.gate_counting import GateCounting
 from offramp.evaluation.trace_base import TraceBase
 from offramp.models import MultiExitModel
+from offramp.models.gates import gates_see_padding
 from offramp.policies import Fixed, Policy, Threshold, first_exit, policy_from_text
 from offramp.policies.threshold import signals_of
 from offramp.tasks.encoding import Row, TextEncoder
@@ -202,7 +203,8 @@ def one_pass(
     elif gates:
         choose(model, str(device), own, "torch" if backend == "auto" else backend, threads)
         kind = None if own == "fp32" else precision
-        logits = exit_logits(model, rows, encoder, batch_size or GATED_ROWS, device, kind, on_rows, gates)
+        together = 1 if gates_see_padding(model.gates) else batch_size or GATED_ROWS
+        logits = exit_logits(model, rows, encoder, together, device, kind, on_rows, gates)
     else:
         engine = Engine(
             model, full_depth(model), str(device), own, backend, batch_size=batch_size, threads=threads, record=True
